@@ -83,11 +83,7 @@ pub struct Worker {
     region: Region,
 }
 
-impl std::fmt::Debug for Worker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker").field("ports", &self.ports.len()).finish_non_exhaustive()
-    }
-}
+base::opaque!(Worker, |it| ports: it.ports.len());
 
 impl Worker {
     /// This worker's counters, for others to read.

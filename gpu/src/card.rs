@@ -167,40 +167,19 @@ impl Kernel {
 
 /// What a device cannot do, or says went wrong. `sticky` ones end the device's use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum CardError {
-    /// The device has no memory for that.
     #[error("the GPU has no {bytes} bytes of memory left")]
-    OutOfMemory {
-        /// Bytes requested.
-        bytes: usize,
-    },
-    /// Host memory was not mapped.
+    OutOfMemory { bytes: usize },
     #[error("{bytes} bytes of host memory cannot be mapped to the GPU: {why}")]
-    NotMapped {
-        /// How much.
-        bytes: usize,
-        /// What the driver says.
-        why: String,
-    },
-    /// The kernels cannot be loaded.
+    NotMapped { bytes: usize, why: String },
     #[error("the GPU refuses the kernels: {0}")]
     NotLoaded(String),
     /// A call failed, and others may work.
     #[error("{call}: {why}")]
-    Refused {
-        /// The function.
-        call: &'static str,
-        /// What the driver says.
-        why: String,
-    },
-    /// Nothing will work any more in this process.
+    Refused { call: &'static str, why: String },
     #[error("{call}: {why}; the GPU cannot be used any more before a restart")]
-    Sticky {
-        /// The function.
-        call: &'static str,
-        /// What the driver says.
-        why: String,
-    },
+    Sticky { call: &'static str, why: String },
 }
 
 /// What a device is.

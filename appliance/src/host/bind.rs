@@ -31,19 +31,16 @@ pub enum Bound {
 
 /// Why nothing was done.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum BindError {
-    /// Not on the bus.
     #[error("{0}: no such PCI device; lspci -D lists what there is")]
     NoDevice(PciAddress),
-    /// Something else than a NIC.
     #[error("{0} is no network device (class {1:04x}); lspci -D | grep -i net lists those")]
     NotANic(PciAddress, u64),
-    /// Carries the default route.
     #[error(
         "{nic} carries the default route, over {interface}: taking it would cut this machine off; use another NIC"
     )]
     DefaultRoute {
-        /// The device.
         nic: PciAddress,
         /// Its interface, or the one that stands on it: `bond0 on eth0`.
         interface: String,
@@ -52,34 +49,15 @@ pub enum BindError {
     #[error(
         "{nic} stays with {driver}: DPDK works through the kernel's driver there, and needs it"
     )]
-    Bifurcated {
-        /// The device.
-        nic: PciAddress,
-        /// Its driver.
-        driver: String,
-    },
-    /// The module is not loaded.
+    Bifurcated { nic: PciAddress, driver: String },
     #[error("vfio-pci is not loaded: modprobe vfio-pci")]
     NoVfio,
-    /// Nothing to go back to.
     #[error("{0}: there is no record of its driver; echo {0} > /sys/bus/pci/drivers/DRIVER/bind")]
     NotBoundByUs(PciAddress),
-    /// The OS error.
     #[error("{path}: {why}")]
-    Refused {
-        /// What was written to.
-        path: PathBuf,
-        /// Its answer.
-        why: io::Error,
-    },
-    /// No driver took it.
+    Refused { path: PathBuf, why: io::Error },
     #[error("{nic}: {driver} has not taken it within 5 seconds; see dmesg")]
-    NotTaken {
-        /// The device.
-        nic: PciAddress,
-        /// Who should have.
-        driver: String,
-    },
+    NotTaken { nic: PciAddress, driver: String },
 }
 
 /// Gives the NIC to vfio-pci.

@@ -69,29 +69,15 @@ pub(crate) struct Observed<'a> {
     pub(crate) health_figures: &'a HealthFigures,
 }
 
-/// A port, its exception path, and what has been reported of them.
-#[derive(Debug)]
+/// A port, its exception path, and what has been reported of them: all well, at first.
+#[derive(Debug, Default)]
 struct Watched {
     watch: PortWatch,
     announcing: Announcing,
     told: PortState,
     port_lines: Sparing,
-    door_up: bool,
+    door_gone: bool,
     door_lines: Sparing,
-}
-
-impl Watched {
-    /// All well, so far.
-    fn new() -> Self {
-        Self {
-            watch: PortWatch::default(),
-            announcing: Announcing::default(),
-            told: PortState::Up,
-            port_lines: Sparing::default(),
-            door_up: true,
-            door_lines: Sparing::default(),
-        }
-    }
 }
 
 /// All machines.
@@ -107,7 +93,7 @@ impl Health {
     /// For what runs here, all of it well.
     pub(crate) fn new(ports: usize, workers: usize, now: Instant) -> Self {
         Self {
-            ports: (0..ports).map(|_| Watched::new()).collect(),
+            ports: (0..ports).map(|_| Watched::default()).collect(),
             workers: (0..workers).map(|_| Stall::new(now)).collect(),
             pulse: Pulse::new(now),
             pulse_lines: Sparing::default(),
@@ -212,14 +198,14 @@ fn look_at_exception_path(
     watched: &mut Watched,
     now: Instant,
 ) {
-    let up = path.up != 0;
-    if up != watched.door_up
+    let gone = path.up == 0;
+    if gone != watched.door_gone
         && let Some(more) = watched.door_lines.allows(now)
     {
-        watched.door_up = up;
-        let words = match up {
-            true => "the exception path's TAP device is back",
-            false => "the exception path's TAP device was removed; it is made anew when it can be",
+        watched.door_gone = gone;
+        let words = match gone {
+            false => "the exception path's TAP device is back",
+            true => "the exception path's TAP device was removed; it is made anew when it can be",
         };
         tracing::warn!(port, more, "{words}");
     }

@@ -44,7 +44,7 @@ pub fn plan_text(plan: &Plan) -> String {
                 t.row("sockets", format_args!("{}, {at}", list(ips)));
                 continue;
             }
-            Device::Pci { .. } | Device::Vdev(_) => port.device.spec(),
+            Device::Dpdk(spec) => spec.spec(),
         };
         let (addresses, path) = (list(&port.addresses), port.exception_path.as_deref());
         t.row(&format!("port {index}"), format_args!("{device}: {addresses}, {at}"));
@@ -214,16 +214,17 @@ fn policy_rows(t: &mut Table, policy: &PolicyPlan) {
         [] => t.row("UDP trusted", "none"),
         networks => t.row("UDP trusted", list(networks)),
     }
+    let limits = &policy.limits;
     let per_source = [
-        ("each trusted", policy.rate_limit_trusted),
-        ("each other", policy.rate_limit),
-        ("all others", policy.rate_limit_total),
+        ("each trusted", limits.rate_limit_trusted),
+        ("each other", limits.rate_limit),
+        ("all others", limits.rate_limit_total),
     ];
     for (who, limit) in per_source {
         t.row(who, rate(limit));
     }
-    t.row("others' reply", format_args!("{} times the request at most", policy.amp_factor));
-    match policy.rate_limit_ping.0 {
+    t.row("others' reply", format_args!("{} times the request at most", limits.amp_factor));
+    match limits.rate_limit_ping.0 {
         Some(n) => t.row("pings", format_args!("{n} per second and worker; as many ARP and ND")),
         None => t.row("pings", "any number; ARP and ND too"),
     }

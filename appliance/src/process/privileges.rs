@@ -12,40 +12,21 @@ use std::path::{Path, PathBuf};
 
 /// What was refused.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum PrivilegeError {
-    /// `-u` with a name that no user has.
     #[error("-u {0}: this machine has no such user")]
     NoSuchUser(String),
-    /// The user database.
     #[error("-u {name}: cannot look the user up: {source}")]
-    LookUp {
-        /// As given.
-        name: String,
-        /// The system's words.
-        source: Errno,
-    },
-    /// Giving rights up.
+    LookUp { name: String, source: Errno },
     #[error(
         "-u {name}: cannot become this user: {source}; does the process have CAP_SETUID and CAP_SETGID?"
     )]
-    Become {
-        /// As given.
-        name: String,
-        /// The system's words.
-        source: Errno,
-    },
+    Become { name: String, source: Errno },
     /// A file of the process's that is to be the user's.
     #[error(
         "-u {name}: cannot give {path} to this user: {source}; does the process have CAP_CHOWN?"
     )]
-    Give {
-        /// As given.
-        name: String,
-        /// The file.
-        path: PathBuf,
-        /// The system's words.
-        source: Errno,
-    },
+    Give { name: String, path: PathBuf, source: Errno },
     /// `-r` under a hard limit of 0.
     #[error(
         "-r: core dumps are forbidden to this process: raise the limit (ulimit -Hc, LimitCORE=)"

@@ -16,6 +16,7 @@ pub use calls::table;
 use crate::serve::tls;
 use crate::startup::flags::Engine;
 use crate::startup::flags::MetricsAddr;
+use crate::startup::flags::PortSpec;
 use crate::startup::plan::{Device, Plan};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,8 @@ pub struct Needs {
 impl Needs {
     /// What this plan needs. `driver_dir` is where DPDK keeps its sockets.
     pub fn of(plan: &Plan, driver_dir: Option<&Path>) -> Self {
-        let pci = plan.ports.iter().any(|port| matches!(port.device, Device::Pci { .. }));
+        let pci =
+            plan.ports.iter().any(|port| matches!(port.device, Device::Dpdk(PortSpec::Pci { .. })));
         let exception_path = plan.ports.iter().any(|port| port.exception_path.is_some());
         let gpu = plan.offload.is_some() && plan.engine != Engine::Simt;
         // A file that takes another's place is not the file that a rule was made for: the rule is
@@ -59,7 +61,7 @@ impl Needs {
         Self {
             dpdk: plan.needs_dpdk(),
             xdp: plan.ports.iter().any(
-                |port| matches!(&port.device, Device::Vdev(spec) if spec.starts_with("net_af_xdp")),
+                |port| matches!(&port.device, Device::Dpdk(PortSpec::Vdev(spec)) if spec.starts_with("net_af_xdp")),
             ),
             gpu,
             drive: [
@@ -76,7 +78,7 @@ impl Needs {
 
 /// Directories of files that are named in a virtual device's arguments, which it removes at its end.
 fn paths_in(device: &Device) -> Vec<PathBuf> {
-    let Device::Vdev(spec) = device else { return Vec::new() };
+    let Device::Dpdk(PortSpec::Vdev(spec)) = device else { return Vec::new() };
     let values = spec.split(',').filter_map(|argument| Some(argument.split_once('=')?.1));
     let paths = values.filter(|value| value.starts_with('/'));
     paths.map(|path| directory(Path::new(path))).collect()

@@ -25,47 +25,23 @@ const OTHERS: u32 = 0o027;
 
 /// Why the file was not taken.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum CredentialsError {
-    /// No such file, or no right to it.
     #[error("cannot read the authentication file {path}: {source}; check -Y and the file's rights")]
-    Read {
-        /// As given.
-        path: PathBuf,
-        /// The system's words.
-        source: io::Error,
-    },
-    /// A line without a colon.
+    Read { path: PathBuf, source: io::Error },
     #[error("the authentication file {path}: line {line} is not user:password")]
-    Malformed {
-        /// As given.
-        path: PathBuf,
-        /// The first being 1.
-        line: usize,
-    },
+    Malformed { path: PathBuf, line: usize },
     /// Words that no client can send: they stand between blanks.
     #[error(
         "the authentication file {path}: line {line} has a blank in it: no client could log in with it"
     )]
-    Blank {
-        /// As given.
-        path: PathBuf,
-        /// The first being 1.
-        line: usize,
-    },
+    Blank { path: PathBuf, line: usize },
     /// A line that memcached would cut.
     #[error("the authentication file {path}: line {line} has more than {LINE_MAX_BYTES} bytes")]
-    LineTooLong {
-        /// As given.
-        path: PathBuf,
-        /// The first being 1.
-        line: usize,
-    },
+    LineTooLong { path: PathBuf, line: usize },
     /// Users that memcached would ignore.
     #[error("the authentication file {path} has more than {USERS_MAX} users")]
-    TooMany {
-        /// As given.
-        path: PathBuf,
-    },
+    TooMany { path: PathBuf },
 }
 
 /// The users and their passwords.

@@ -22,80 +22,33 @@ const UNSENT_BYTES: u32 = 256 << 10;
 
 /// An address that cannot be had.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum SocketError {
-    /// Taken by another socket.
     #[error(
         "{protocol} {address} is in use: stop what listens there (ss -lntup shows it), or choose another port with {flag} or another address with -l"
     )]
-    InUse {
-        /// TCP or UDP.
-        protocol: &'static str,
-        /// The flag that sets the port.
-        flag: &'static str,
-        /// The address.
-        address: SocketAddr,
-    },
-    /// Below 1024, without the right.
+    InUse { protocol: &'static str, flag: &'static str, address: SocketAddr },
     #[error(
         "{protocol} {address} needs a right that this process lacks: take a port from 1024 up, or give it CAP_NET_BIND_SERVICE"
     )]
-    Forbidden {
-        /// TCP or UDP.
-        protocol: &'static str,
-        /// The address.
-        address: SocketAddr,
-    },
-    /// Not this machine's.
+    Forbidden { protocol: &'static str, address: SocketAddr },
     #[error(
         "{protocol} {address}: no interface of this machine has this address; `ip address` lists what there is"
     )]
-    NotOurs {
-        /// TCP or UDP.
-        protocol: &'static str,
-        /// The address.
-        address: SocketAddr,
-    },
-    /// A server answers there.
+    NotOurs { protocol: &'static str, address: SocketAddr },
     #[error(
         "the Unix socket {path} is in use: stop what listens there, or choose another path with {flag}"
     )]
-    UnixInUse {
-        /// The flag that sets the path.
-        flag: &'static str,
-        /// Where.
-        path: PathBuf,
-    },
-    /// Something else is there.
+    UnixInUse { flag: &'static str, path: PathBuf },
     #[error("{flag}: {path} is no socket: take it away, or choose another path")]
-    NotASocket {
-        /// The flag that sets the path.
-        flag: &'static str,
-        /// Where.
-        path: PathBuf,
-    },
-    /// Anything else about the Unix socket.
+    NotASocket { flag: &'static str, path: PathBuf },
     #[error(
         "cannot listen on the Unix socket {path}: {source}; choose another path with {flag}{}",
         for_root(source)
     )]
-    Unix {
-        /// The flag that sets the path.
-        flag: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// The kernel's words.
-        source: io::Error,
-    },
-    /// Anything else.
+    Unix { flag: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot listen on {protocol} {address}: {source}; choose another address with -l")]
-    Other {
-        /// TCP or UDP.
-        protocol: &'static str,
-        /// The address.
-        address: SocketAddr,
-        /// The kernel's words.
-        source: io::Error,
-    },
+    Other { protocol: &'static str, address: SocketAddr, source: io::Error },
 }
 
 /// Root makes the socket before it becomes another user.

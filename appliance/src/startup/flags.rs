@@ -19,7 +19,7 @@ pub use config::ConfigError;
 pub use extended::{Extended, ExtendedOptions, KeyFormat, Ssl};
 pub use observe::{CaptureFlags, StatsFlags, TopFlags, WhereFlags};
 pub use offload::{GpuRepliesFlag, OffloadFlags};
-pub use policy::{PingLimit, PolicyFlags, RateLimit};
+pub use policy::{Limits, PingLimit, PolicyFlags, RateLimit};
 pub use process::ProcessFlags;
 pub use values::{
     ExceptionPathFlag, FileMask, IpFlag, ListenAddr, ListenAddrs, ListenTls, MetricsAddr, Network,
@@ -29,9 +29,10 @@ pub use values::{
 use crate::host::cpu_list::CpuList;
 use crate::host::pci::PciAddress;
 pub use choices::Energy;
-use choices::{BATCH_MODE, ENERGY, EVICTION, HUGE, one_of};
+use choices::{BATCH_MODE, EVICTION, HUGE, one_of};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use dataplane::stages::batch::BatchMode;
+use dataplane::stages::exits::exception_path::RATE_PPS_DEFAULT;
 use driver_shim::Pages;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -272,24 +273,14 @@ pub struct ServeFlags {
 
     /// Serve this port: a NIC by its PCI address (0000:81:00.0), or a DPDK virtual device
     /// (net_tap0,iface=gnomon0). May be repeated. Without it: kernel sockets at --listen.
-    #[arg(
-        long,
-        value_name = "SPEC",
-        env = "GNOMON_PORT",
-        value_delimiter = ';',
-        help_heading = "Ports"
-    )]
+    #[arg(long, value_name = "SPEC", env = "GNOMON_PORT")]
+    #[arg(value_delimiter = ';', help_heading = "Ports")]
     pub port: Vec<PortSpec>,
 
     /// Address of a --port and its subnet, ADDR/LEN; may be repeated, IPv4 and IPv6. With several
     /// ports say which: INDEX=ADDR/LEN, the first --port being 0.
-    #[arg(
-        long,
-        value_name = "[INDEX=]ADDR/LEN",
-        env = "GNOMON_IP",
-        value_delimiter = ',',
-        help_heading = "Ports"
-    )]
+    #[arg(long, value_name = "[INDEX=]ADDR/LEN", env = "GNOMON_IP")]
+    #[arg(value_delimiter = ',', help_heading = "Ports")]
     pub ip: Vec<IpFlag>,
 
     /// Where frames go that are not for the key-value service: a kernel TAP device, or none. Default: tap with a --port, none without.
@@ -300,23 +291,13 @@ pub struct ServeFlags {
     /// keeps the rest, ARP, ping and ssh among them. By itself for a NIC whose driver in the kernel
     /// shares it (mlx5, mlx4) and whose interface has those addresses; or do not start without; or
     /// never.
-    #[arg(
-        long,
-        value_name = "WHEN",
-        env = "GNOMON_ISOLATED",
-        default_value = "auto",
-        help_heading = "Ports"
-    )]
+    #[arg(long, value_name = "WHEN", env = "GNOMON_ISOLATED")]
+    #[arg(default_value = "auto", help_heading = "Ports")]
     pub isolated: Isolated,
 
     /// Frames per second that may go to the kernel's TAP device, and as many from it.
-    #[arg(
-        long,
-        value_name = "PPS",
-        env = "GNOMON_EXCEPTION_RATE",
-        default_value = "10000",
-        help_heading = "Ports"
-    )]
+    #[arg(long, value_name = "PPS", env = "GNOMON_EXCEPTION_RATE")]
+    #[arg(default_value_t = RATE_PPS_DEFAULT, help_heading = "Ports")]
     pub exception_rate: NonZeroU32,
 
     /// Who serves TCP on a --port: the workers, or the kernel, behind the TAP device and within
@@ -342,62 +323,33 @@ pub struct ServeFlags {
     pub control_core: Option<usize>,
 
     /// Huge pages for packets and items: where there are any, required, or never.
-    #[arg(
-        long,
-        value_name = "WHEN",
-        env = "GNOMON_HUGE",
-        default_value = "auto",
-        value_parser = one_of(HUGE),
-        help_heading = "Machine"
-    )]
+    #[arg(long, value_name = "WHEN", env = "GNOMON_HUGE")]
+    #[arg(default_value = "auto", value_parser = one_of(HUGE), help_heading = "Machine")]
     pub huge: Pages,
 
     /// NUMA node of memory and, unless --cores says otherwise, workers: the NICs' where they share
     /// one, the one of this number, or off for wherever the kernel likes. split: each node serves its own NICs
     /// out of its own packet memory, and items lie on all of them in turn.
-    #[arg(
-        long,
-        value_name = "auto|off|split|NODE",
-        env = "GNOMON_NUMA_NODE",
-        default_value = "auto",
-        help_heading = "Machine"
-    )]
+    #[arg(long, value_name = "auto|off|split|NODE", env = "GNOMON_NUMA_NODE")]
+    #[arg(default_value = "auto", help_heading = "Machine")]
     pub numa_node: NodeFlag,
 
     /// What looks requests up: the CPU with a GPU's help where there is one, the CPU alone, a GPU
     /// alone, or the GPU's kernels on the CPU (for tests).
-    #[arg(
-        long,
-        value_name = "ENGINE",
-        env = "GNOMON_ENGINE",
-        default_value = "auto",
-        help_heading = "Machine"
-    )]
+    #[arg(long, value_name = "ENGINE", env = "GNOMON_ENGINE")]
+    #[arg(default_value = "auto", help_heading = "Machine")]
     pub engine: Engine,
 
     /// Most requests per batch.
-    #[arg(
-        long,
-        value_name = "NUM",
-        env = "GNOMON_BATCH",
-        default_value = "512",
-        default_value_if("profile", "fpga", "1"),
-        help_heading = "Machine"
-    )]
+    #[arg(long, value_name = "NUM", env = "GNOMON_BATCH", default_value = "512")]
+    #[arg(default_value_if("profile", "fpga", "1"), help_heading = "Machine")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub batch: u32,
 
     /// When a batch goes: as soon as the engine is free, or only when full or overdue, or at the end of each
     /// cycle of --index-cycle.
-    #[arg(
-        long,
-        visible_alias = "gpu-schedule",
-        value_name = "MODE",
-        env = "GNOMON_BATCH_MODE",
-        default_value = "adaptive",
-        value_parser = one_of(BATCH_MODE),
-        help_heading = "Machine"
-    )]
+    #[arg(long, visible_alias = "gpu-schedule", value_name = "MODE", env = "GNOMON_BATCH_MODE")]
+    #[arg(default_value = "adaptive", value_parser = one_of(BATCH_MODE), help_heading = "Machine")]
     pub batch_mode: BatchMode,
 
     /// The GPU.
@@ -406,23 +358,13 @@ pub struct ServeFlags {
 
     /// Serve metrics at http://ADDR:PORT/metrics, or at /metrics on a Unix socket; * is all addresses.
     /// Keep a TCP address to a network that you trust.
-    #[arg(
-        long,
-        value_name = "unix:PATH|ADDR:PORT",
-        env = "GNOMON_METRICS",
-        help_heading = "Output"
-    )]
+    #[arg(long, value_name = "unix:PATH|ADDR:PORT", env = "GNOMON_METRICS")]
+    #[arg(help_heading = "Output")]
     pub metrics: Option<MetricsAddr>,
 
     /// What is done about the power that the machine takes.
-    #[arg(
-        long,
-        value_name = "WHAT",
-        env = "GNOMON_ENERGY",
-        default_value = "report",
-        value_parser = one_of(ENERGY),
-        help_heading = "Machine"
-    )]
+    #[arg(long, value_name = "WHAT", env = "GNOMON_ENERGY")]
+    #[arg(default_value = "report", help_heading = "Machine")]
     pub energy: Energy,
 
     /// Power that no meter shows, in watts: disks, fans, what the power supply loses. It is added to what

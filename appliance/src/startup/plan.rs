@@ -26,10 +26,12 @@ pub use tls::{ClientCerts, TlsPlan};
 
 use crate::host::machine::{Gpu, Machine};
 use crate::startup::flags::{
-    Energy, Engine, FileMask, Isolated, MetricsAddr, Network, Profile, ServeFlags, TcpIn,
+    Energy, Engine, FileMask, Isolated, MetricsAddr, Network, PortSpec, Profile, ServeFlags, TcpIn,
 };
 use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
+use gpu::index::IndexKind;
+use gpu::offload::Mode;
 use serde::{Serialize, Serializer};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
@@ -171,26 +173,9 @@ pub struct PortPlan {
 pub enum Device {
     /// Kernel UDP sockets at these addresses.
     Sockets(Vec<IpAddr>),
-    /// A NIC under DPDK.
-    Pci {
-        /// Its address on the bus.
-        address: String,
-        /// Device arguments for the driver.
-        args: Option<String>,
-    },
-    /// A DPDK virtual device: name and arguments.
-    Vdev(String),
-}
-
-impl Device {
-    /// Name and arguments, as DPDK takes them; empty for sockets.
-    pub fn spec(&self) -> String {
-        match self {
-            Self::Sockets(_) => String::new(),
-            Self::Pci { address, args: Some(args) } => format!("{address},{args}"),
-            Self::Pci { address: spec, args: None } | Self::Vdev(spec) => spec.clone(),
-        }
-    }
+    /// DPDK.
+    #[serde(untagged)]
+    Dpdk(PortSpec),
 }
 
 /// An address that TCP listens on.
@@ -416,20 +401,19 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn pages<S: Serializer>(pages: &Pages, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(pages.name())
+macro_rules! by_name {
+    ($($write:ident: $of:ty;)*) => {$(
+        fn $write<S: Serializer>(it: &$of, s: S) -> Result<S::Ok, S::Error> {
+            s.serialize_str(it.name())
+        }
+    )*};
 }
-
-fn eviction<S: Serializer>(eviction: &Eviction, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(eviction.name())
+by_name! {
+    pages: Pages; eviction: Eviction; batch_mode: BatchMode; gpu_mode: Mode; gpu_index: IndexKind;
 }
 
 fn shown<T: Display, S: Serializer>(what: &Option<T>, s: S) -> Result<S::Ok, S::Error> {
     what.as_ref().map(T::to_string).serialize(s)
-}
-
-fn batch_mode<S: Serializer>(mode: &BatchMode, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(mode.name())
 }
 
 fn as_text<T: Display, S: Serializer>(items: &[T], s: S) -> Result<S::Ok, S::Error> {

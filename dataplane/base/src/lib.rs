@@ -5,6 +5,21 @@
 //! drivers or engines define (addresses, hash keys, index invalidations) stand in `driver-shim` and
 //! `gpu`. Nothing here allocates, fails or keeps state.
 
+/// `Debug` of a type whose parts have none: its name, and these of its parts.
+#[macro_export]
+macro_rules! opaque {
+    ($kind:ident $(<$life:lifetime>)? $(, |$it:ident| $part:ident: $value:expr)?) => {
+        impl std::fmt::Debug for $kind $(<$life>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                $(let $it = self;)?
+                f.debug_struct(stringify!($kind))
+                    $(.field(stringify!($part), &$value))?
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
 pub mod checksum;
 pub mod crc32;
 pub mod memory_file;

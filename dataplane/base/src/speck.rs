@@ -17,11 +17,7 @@ pub struct Speck {
     keys: [u32; ROUNDS],
 }
 
-impl std::fmt::Debug for Speck {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Speck").finish_non_exhaustive()
-    }
-}
+crate::opaque!(Speck);
 
 impl Speck {
     /// By this key, its first word first.

@@ -76,36 +76,14 @@ fn connections(server: &Server, ops: &OpTotals, all: &OpTotals, rows: &mut impl 
 }
 
 fn commands(ops: &OpTotals, rows: &mut impl Rows) {
-    for (name, value) in [
-        ("cmd_get", ops.cmd_get),
-        ("cmd_set", ops.cmd_set),
-        ("cmd_flush", ops.cmd_flush),
-        ("cmd_touch", ops.cmd_touch),
-        ("cmd_meta", ops.cmd_meta),
-        ("get_hits", ops.get_hits),
-        ("get_misses", ops.get_misses),
-        ("get_expired", ops.get_expired),
-        ("get_flushed", ops.get_flushed),
-        ("delete_misses", ops.delete_misses),
-        ("delete_hits", ops.delete_hits),
-        ("incr_misses", ops.incr_misses),
-        ("incr_hits", ops.incr_hits),
-        ("decr_misses", ops.decr_misses),
-        ("decr_hits", ops.decr_hits),
-        ("cas_misses", ops.cas_misses),
-        ("cas_hits", ops.cas_hits),
-        ("cas_badval", ops.cas_badval),
-        ("touch_hits", ops.touch_hits),
-        ("touch_misses", ops.touch_misses),
-        ("store_too_large", ops.store_too_large),
-        ("store_no_memory", ops.store_no_memory),
-        ("auth_cmds", ops.auth_cmds),
-        ("auth_errors", ops.auth_errors),
-        ("idle_kicks", ops.idle_kicks),
-        ("bytes_read", ops.bytes_read),
-        ("bytes_written", ops.bytes_written),
-    ] {
-        rows.row(name, &value);
+    macro_rules! named {
+        ($($counter:ident)*) => { $(rows.row(stringify!($counter), &ops.$counter);)* };
+    }
+    named! {
+        cmd_get cmd_set cmd_flush cmd_touch cmd_meta get_hits get_misses get_expired
+        get_flushed delete_misses delete_hits incr_misses incr_hits decr_misses decr_hits
+        cas_misses cas_hits cas_badval touch_hits touch_misses store_too_large
+        store_no_memory auth_cmds auth_errors idle_kicks bytes_read bytes_written
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn put_plain(key: &[u8], text: &mut Vec<u8>) {
 }
 
 /// The encoded key as a string.
-pub(super) fn encoded(key: &[u8]) -> String {
+pub fn encoded(key: &[u8]) -> String {
     let mut text = Vec::with_capacity(key.len());
     put_encoded(key, &mut text);
     String::from_utf8(text).unwrap_or_default()

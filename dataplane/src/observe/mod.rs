@@ -28,6 +28,7 @@ pub use conn_memory::{ConnMemory, ConnMemoryNow};
 pub use conns::{Conn, ConnSlots, ConnState, Conns};
 pub use detail::Detail;
 pub use hotkeys::HotKeys;
+pub use key_text::encoded;
 pub use latency::{Distribution, Kind, Latency, Transport};
 pub use observer::{Before, Deletion, LookUps, Observer, StoreCount};
 pub use op_counters::{OpCounters, OpTotals};

@@ -17,7 +17,6 @@ use super::watch::Watchers;
 use crate::rdma::Rdma;
 use memcache::Dialects;
 use parking_lot::Mutex;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -80,11 +79,7 @@ struct Baseline {
     latency: latency::Totals,
 }
 
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("version", &self.version).finish_non_exhaustive()
-    }
-}
+base::opaque!(Server, |it| version: it.version);
 
 impl Server {
     /// A server over `store`.

@@ -220,11 +220,7 @@ pub(super) struct Sources {
     places: Box<[Pair]>,
 }
 
-impl std::fmt::Debug for Sources {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sources").field("prices", &self.prices).finish_non_exhaustive()
-    }
-}
+base::opaque!(Sources, |it| prices: it.prices);
 
 impl Sources {
     /// A table, unless `rate` limits nothing.

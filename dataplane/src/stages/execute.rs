@@ -53,11 +53,7 @@ pub struct Execute {
     due_ns: Option<u64>,
 }
 
-impl std::fmt::Debug for Execute {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Execute").finish_non_exhaustive()
-    }
-}
+base::opaque!(Execute);
 
 impl Execute {
     /// A stage over one store session, for batches of at most `batch_max` requests. Replies of several

@@ -28,11 +28,7 @@ pub struct Tx {
     meanings: ArrayVec<Meaning, BURST_MAX>,
 }
 
-impl std::fmt::Debug for Tx {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tx").field("waiting", &self.waiting.len()).finish_non_exhaustive()
-    }
-}
+base::opaque!(Tx, |it| waiting: it.waiting.len());
 
 impl Tx {
     /// A stage over `queue`, on the worker's port of this number, which fills in what `caps` says.

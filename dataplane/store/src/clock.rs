@@ -17,7 +17,7 @@ const ALREADY: u32 = 1;
 #[derive(Debug)]
 pub struct Clock {
     now: AtomicU32,
-    /// It moves on by [`Self::skip_ahead`] alone.
+    /// It moves on by `skip_ahead` alone.
     held: AtomicBool,
     started: Instant,
     /// The reading at start-up.
@@ -66,11 +66,13 @@ impl Clock {
     }
 
     /// From now on it moves on by [`Self::skip_ahead`] alone: for tests, whatever second they run in.
+    #[cfg(any(test, feature = "testing"))]
     pub fn hold(&self) {
         self.held.store(true, Ordering::Relaxed);
     }
 
     /// Holds the clock, so many seconds ahead.
+    #[cfg(any(test, feature = "testing"))]
     pub fn skip_ahead(&self, seconds: u32) {
         self.hold();
         self.set(self.now().saturating_add(seconds));

@@ -93,62 +93,30 @@ impl Default for StoreConfig {
 
 /// Why there is no store, or no session.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum StoreError {
-    /// Not enough memory requested.
     #[error("{asked} bytes of item memory are too few: give at least {} (4 MiB)", PAGES_MIN * PAGE_BYTES)]
-    MemoryTooSmall {
-        /// The value given.
-        asked: usize,
-    },
-    /// Not enough memory for the pages of classes.
+    MemoryTooSmall { asked: usize },
     #[error("{pages} pages of 2 MB for size classes are more than {asked} bytes of item memory")]
-    SlabPages {
-        /// Pages of all classes.
-        pages: u64,
-        /// The value given.
-        asked: usize,
-    },
+    SlabPages { pages: u64, asked: usize },
     /// Locations have 32 bits.
     #[error("{asked} bytes of item memory are too many: give at most {}", PAGES_MAX * PAGE_BYTES)]
-    MemoryTooLarge {
-        /// The value given.
-        asked: usize,
-    },
-    /// Too small for any item, or too large.
+    MemoryTooLarge { asked: usize },
     #[error(
         "an item limit of {asked} bytes is out of range: give {ITEM_MAX_BYTES_LEAST} to {ITEM_MAX_BYTES_MOST}"
     )]
-    ItemMax {
-        /// The value given.
-        asked: usize,
-    },
-    /// No sizes, or too many.
+    ItemMax { asked: usize },
     #[error("a growth factor of {asked} makes no usable set of chunk sizes: give 1.05 to 100")]
-    GrowthFactor {
-        /// The value given.
-        asked: f64,
-    },
-    /// The system gave no memory.
+    GrowthFactor { asked: f64 },
     #[error(
         "cannot map {bytes} bytes for the {what}: {source}; lower the memory limit, or reserve huge pages (vm.nr_hugepages)"
     )]
-    Map {
-        /// Items or index.
-        what: &'static str,
-        /// Bytes requested.
-        bytes: usize,
-        /// What the system says.
-        source: io::Error,
-    },
+    Map { what: &'static str, bytes: usize, source: io::Error },
     /// The file that items should lie in.
     #[error(transparent)]
     MemoryFile(#[from] MemoryFileError),
-    /// All places are taken.
     #[error("all {max} sessions of the store are in use: raise sessions_max")]
-    Sessions {
-        /// The limit.
-        max: usize,
-    },
+    Sessions { max: usize },
 }
 
 /// What follows from a [`StoreConfig`]: how item memory is cut.

@@ -7,7 +7,6 @@ use super::hash::KeyHash;
 use super::item::ItemRef;
 use super::slab::ClassId;
 use gpu::index::{Feed, Form};
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 /// Called with each eviction, with the lock of the item's size class held: must be quick, and must not
@@ -21,11 +20,7 @@ pub trait Evictions: Send + Sync {
 #[derive(Default)]
 pub(super) struct Observer(OnceLock<Arc<dyn Evictions>>);
 
-impl fmt::Debug for Observer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observer").finish_non_exhaustive()
-    }
-}
+base::opaque!(Observer);
 
 impl Observer {
     pub(super) fn set(&self, listener: Arc<dyn Evictions>) {

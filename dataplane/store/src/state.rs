@@ -23,7 +23,6 @@ use super::sweeper::Sweeper;
 use gpu::index::Feed;
 use gpu::params::HashKey;
 use parking_lot::Mutex;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -62,11 +61,7 @@ pub struct Store {
     pub(super) published: Option<Arc<Published>>,
 }
 
-impl fmt::Debug for Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("config", &self.config).finish_non_exhaustive()
-    }
-}
+base::opaque!(Store, |it| config: it.config);
 
 impl Store {
     /// Maps the memory and builds an empty store.

@@ -6,38 +6,20 @@ use std::str::FromStr;
 
 /// Why a network could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum CidrError {
-    /// No address before the slash.
     #[error(
         "'{0}' is not a network; write an address and a prefix, such as 10.0.0.0/8 or fd00::/8"
     )]
     Address(String),
-    /// A prefix that is none.
     #[error(
         "'{prefix}' is not a prefix of {address}; write 0 to {max}, or leave it out for one address"
     )]
-    Prefix {
-        /// The address before it.
-        address: IpAddr,
-        /// As written.
-        prefix: String,
-        /// Bits of the address.
-        max: u8,
-    },
-    /// Bits set behind the prefix.
+    Prefix { address: IpAddr, prefix: String, max: u8 },
     #[error(
         "{address}/{prefix} is not the beginning of a network; write {network} for all of it or {address}/{max} for the one address"
     )]
-    HostBits {
-        /// As written.
-        address: IpAddr,
-        /// As written.
-        prefix: u8,
-        /// The network that the address lies in.
-        network: Cidr,
-        /// Bits of the address.
-        max: u8,
-    },
+    HostBits { address: IpAddr, prefix: u8, network: Cidr, max: u8 },
 }
 
 /// A network: its first address and how many leading bits all its addresses share.

@@ -39,47 +39,21 @@ pub struct PcapPortConfig {
 
 /// What is wrong with a capture file.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum PcapPortError {
-    /// It cannot be opened.
     #[error("cannot open {path}: {source}; check the name and its permissions")]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's reason.
-        source: io::Error,
-    },
-    /// It is no capture.
+    Open { path: PathBuf, source: io::Error },
     #[error("{0} is neither a pcap nor a pcapng file; `file` or `capinfos` says what it is")]
     NotCapture(PathBuf),
-    /// It is a capture of something else.
     #[error("{path}: packets are {link}, not Ethernet; capture on an Ethernet interface")]
-    NotEthernet {
-        /// The file.
-        path: PathBuf,
-        /// The link type found.
-        link: String,
-    },
-    /// It breaks off or contradicts itself.
+    NotEthernet { path: PathBuf, link: String },
     #[error("{path}: broken behind packet {packets}: {why}; capture it again, or cut it there")]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// Packets read before.
-        packets: u64,
-        /// What was found.
-        why: String,
-    },
+    Broken { path: PathBuf, packets: u64, why: String },
     /// It would be overwritten while it is read.
     #[error("{0} cannot be both read and written; name two files")]
     SameFile(PathBuf),
-    /// It cannot be written.
     #[error("cannot write {path}: {source}; check the permissions and the free space")]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's reason.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
 /// How far an open port has come.

@@ -55,44 +55,27 @@ pub struct TapConfig {
 
 /// Why the device could not be made.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum TapError {
-    /// No TAP driver.
     #[error("/dev/net/tun: {0}; load the driver (`modprobe tun`) or give the container the device")]
     NoDriver(io::Error),
-    /// Not allowed.
     #[error(
         "no permission to make TAP device {0}; grant CAP_NET_ADMIN, or make the device for this \
          user beforehand (`ip tuntap add {0} mode tap user ...`) and grant the rest"
     )]
     Permission(String),
-    /// The name is taken.
     #[error(
         "interface {0} exists and is in use; choose another name for the TAP device (--side-door tap=NAME)"
     )]
     InUse(String),
-    /// The kernel takes no such name.
     #[error(
         "{0:?} cannot name a TAP device; give 1 to 15 letters or digits that no other interface has"
     )]
     Name(String),
-    /// A packet would not fit a slot.
     #[error("TAP device {name}: MTU {mtu} is too long for a packet slot; give at most {MTU_MAX}")]
-    Mtu {
-        /// The device.
-        name: String,
-        /// What was requested.
-        mtu: u16,
-    },
-    /// A step of the set-up was refused.
+    Mtu { name: String, mtu: u16 },
     #[error("TAP device {name}: cannot set {what}: {source}")]
-    Setup {
-        /// The device.
-        name: String,
-        /// What was to be set.
-        what: String,
-        /// The kernel's reason.
-        source: io::Error,
-    },
+    Setup { name: String, what: String, source: io::Error },
 }
 
 /// Whether an error of a device's says that it was removed. Linux answers for a file

@@ -65,39 +65,26 @@ pub struct UdpPortConfig {
 
 /// Why the sockets could not be opened.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum UdpPortError {
-    /// No address, or too many.
     #[error("{0} addresses to listen on; give 1 to {BINDS_MAX}")]
     Binds(usize),
-    /// No queue.
     #[error("a UDP port needs at least one queue")]
     NoQueues,
-    /// Another process has the port.
     #[error(
         "UDP {0} is in use by another process; stop it (`ss -ulnp` names it) or listen elsewhere"
     )]
     InUse(SocketAddr),
-    /// Not allowed.
     #[error(
         "no permission to listen on UDP {0}; use a port of 1024 or above, or grant CAP_NET_BIND_SERVICE"
     )]
     Permission(SocketAddr),
-    /// The address is not this machine's.
     #[error("UDP {0}: this machine has no such address; `ip address` lists those it has")]
     NotLocal(SocketAddr),
-    /// The protocol family is switched off.
     #[error("UDP {0}: the kernel does not speak this address family; listen on the other one")]
     Family(SocketAddr),
-    /// Another refusal.
     #[error("cannot listen on UDP {addr}: {what}: {source}; see `ulimit -n` and the kernel log")]
-    Socket {
-        /// The address.
-        addr: SocketAddr,
-        /// The call that failed.
-        what: &'static str,
-        /// The kernel's reason.
-        source: io::Error,
-    },
+    Socket { addr: SocketAddr, what: &'static str, source: io::Error },
 }
 
 /// Opens the sockets. Returns the port, and the addresses bound, in the order given and

@@ -16,30 +16,18 @@ use std::sync::{Arc, OnceLock, Weak};
 
 /// Why a device is not used any more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum Fault {
     /// The device, or its driver, says so.
     #[error(transparent)]
     Card(#[from] CardError),
-    /// A batch was never done.
     #[error("a batch of {requests} requests was not done after {waited_us} µs")]
-    Late {
-        /// Requests in it.
-        requests: usize,
-        /// How long it had.
-        waited_us: u64,
-    },
-    /// Changes of the index took too long.
+    Late { requests: usize, waited_us: u64 },
     #[error("{changes} changes of the index were not done after {waited_us} µs")]
-    UpdateLate {
-        /// Changes in the batch.
-        changes: usize,
-        /// How long they had.
-        waited_us: u64,
-    },
+    UpdateLate { changes: usize, waited_us: u64 },
     /// What the device said of a batch is not what the CPU says.
     #[error("the GPU and the CPU read a request differently")]
     Wrong,
-    /// A kernel did not end when it was ordered to.
     #[error("a kernel went on running when it was stopped")]
     Unstoppable,
 }

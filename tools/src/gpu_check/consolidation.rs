@@ -7,10 +7,10 @@
 
 use super::lab::Lab;
 use super::stage::{Case, Cases, Fed, check};
-use super::{Extent, percentile};
+use super::{Extent, Result, percentile};
 use crate::plot::Axis;
 use crate::report::Report;
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use gpu::bench::Multiply;
 use gpu::index::IndexKind;
 use gpu::offload::Mode;
@@ -46,38 +46,15 @@ const TASK_MAX: Duration = Duration::from_secs(20);
 /// Pause between two looks whether it is done.
 const LOOK: Duration = Duration::from_micros(20);
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
-
-/// What a task of another user does to GETs, and they to it.
-pub const CONSOLIDATION: Table = Table {
-    name: "consolidation",
-    title: "GETs beside another user of the GPU (MemcachedGPU, figure 7)",
-    says: "Vector products in launches of so many blocks: alone, and beside GETs in batches of 256 at the paper's 4 M/s, with none going first or GETs. Microseconds from a request's arrival to the host's sight of the answer, on average of a batch: before the task and beside it. `disturbed_ms`: for how long batches took more than twice as long as before.",
-    columns: &[
-        "engine",
-        "priority",
-        "blocks",
-        "blocks_per_launch",
-        "launches",
-        "alone_ms",
-        "beside_ms",
-        "us_before",
-        "us_mean",
-        "us_p99",
-        "us_max",
-        "disturbed_ms",
-        "refused",
-    ],
-    plot: None,
-};
-
-/// The same over time.
-pub const CONSOLIDATION_COURSE: Table = Table {
-    name: "consolidation_course",
-    title: "The course of it (MemcachedGPU, figure 6)",
-    says: "The paper's task of 256 blocks, begun at 25 ms, with no priority: what GETs take, on average of a millisecond.",
-    columns: &["blocks_per_launch", "ms", "us"],
-    plot: Some(Draw::Lines { x: Axis::linear("ms"), y: Axis::log("us"), by: "blocks_per_launch" }),
+/// What a task of another user does to GETs, and they to it; and the same over time.
+pub const TABLES: &[Table] = table! {
+    "consolidation" "GETs beside another user of the GPU (MemcachedGPU, figure 7)"
+        ["engine priority blocks blocks_per_launch launches alone_ms beside_ms us_before us_mean \
+          us_p99 us_max disturbed_ms refused"]
+        "Vector products in launches of so many blocks: alone, and beside GETs in batches of 256 at the paper's 4 M/s, with none going first or GETs. Microseconds from a request's arrival to the host's sight of the answer, on average of a batch: before the task and beside it. `disturbed_ms`: for how long batches took more than twice as long as before.";
+    "consolidation_course" "The course of it (MemcachedGPU, figure 6)" ["blocks_per_launch ms us"]
+        "The paper's task of 256 blocks, begun at 25 ms, with no priority: what GETs take, on average of a millisecond."
+        => Draw::Lines { x: Axis::linear("ms"), y: Axis::log("us"), by: "blocks_per_launch" };
 };
 
 /// What a device is given beside GETs.

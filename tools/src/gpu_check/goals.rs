@@ -20,54 +20,26 @@ struct Goal {
     only: &'static str,
 }
 
-const LOOK_UPS: Goal = Goal {
-    name: "index look-ups, from and to the device's memory",
-    unit: "per second",
-    floor: 4e9,
-    target: 10e9,
-    step: Step::Lookup,
-    only: "",
-};
-const STAGE: Goal = Goal {
-    name: "GPU stage, from and to the host's memory",
-    unit: "requests per second",
-    floor: 100e6,
-    target: 200e6,
-    step: Step::Stage,
-    only: "",
-};
-const END_TO_END: Goal = Goal {
-    name: "end to end, with values and checked replies",
-    unit: "requests per second",
-    floor: 60e6,
-    target: 150e6,
-    step: Step::EndToEnd,
-    only: "",
-};
-const WHOLE: Goal = Goal {
-    name: "whole replies of the device, checked",
-    unit: "requests per second",
-    floor: 60e6,
-    target: 150e6,
-    step: Step::Whole,
-    only: "too few were accepted",
-};
-const LATENCY: Goal = Goal {
-    name: "p99 of a request at 1 to 10 M/s, gathering included",
-    unit: "microseconds, at most",
-    floor: 60.0,
-    target: 30.0,
-    step: Step::Latency,
-    only: "at some rate no engine kept up",
-};
-const SETS: Goal = Goal {
-    name: "index changes beside GETs that lose less than 15 %",
-    unit: "per second",
-    floor: 5e6,
-    target: 25e6,
-    step: Step::Sets,
-    only: "at every rate GETs lost more",
-};
+macro_rules! goals {
+    ($($goal:ident: $step:expr, $floor:literal to $target:literal $unit:literal, $name:literal, $only:literal;)*) => {$(
+        const $goal: Goal =
+            Goal { name: $name, unit: $unit, floor: $floor, target: $target, step: $step, only: $only };
+    )*};
+}
+goals! {
+    LOOK_UPS: Step::Lookup, 4e9 to 10e9 "per second", "index look-ups, from and to the device's memory",
+        "";
+    STAGE: Step::Stage, 100e6 to 200e6 "requests per second", "GPU stage, from and to the host's memory",
+        "";
+    END_TO_END: Step::EndToEnd, 60e6 to 150e6 "requests per second", "end to end, with values and checked replies",
+        "";
+    WHOLE: Step::Whole, 60e6 to 150e6 "requests per second", "whole replies of the device, checked",
+        "too few were accepted";
+    LATENCY: Step::Latency, 60.0 to 30.0 "microseconds, at most", "p99 of a request at 1 to 10 M/s, gathering included",
+        "at some rate no engine kept up";
+    SETS: Step::Sets, 5e6 to 25e6 "per second", "index changes beside GETs that lose less than 15 %",
+        "at every rate GETs lost more";
+}
 
 /// Most of its rate that GETs may lose to SETs.
 const LOSS_MAX: f64 = 0.15;

@@ -4,7 +4,7 @@
 //! kept for as long as the way stays the same. Owns the store and the region. Fails as the device
 //! does; after a fault the memory that it may still use is left alone, and new memory is taken.
 
-use super::Extent;
+use super::{Extent, Result};
 use crate::study::engine::{Beside, Replicated, Way};
 use crate::study::load::{Load, Shape};
 use crate::workload::{Popularity, Sampler};
@@ -17,7 +17,6 @@ use gpu::offload::{Mode, Offload};
 use memcache::Store as SetRequest;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use std::error::Error;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -33,8 +32,6 @@ const DEADLINE_TINY: Duration = Duration::from_secs(20);
 const WORKERS_MAX: usize = 14;
 /// Largest batch.
 pub(super) const BATCH_MAX: usize = 4096;
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// A way to use a device.
 pub(super) type How = (Mode, IndexKind);
@@ -81,11 +78,7 @@ pub struct Lab {
     requests: Option<(Asked, Vec<Vec<u8>>)>,
 }
 
-impl std::fmt::Debug for Lab {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lab").field("items", &self.items).finish_non_exhaustive()
-    }
-}
+base::opaque!(Lab, |it| items: it.items);
 
 impl Lab {
     /// Fills a store with `items` items.

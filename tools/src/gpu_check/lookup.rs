@@ -4,7 +4,7 @@
 //! the random reads that it needs; the same beside changes of the index. Every result of one batch of
 //! each size is compared. Fails on wrong results, and as the GPU does.
 
-use super::{Extent, goals, median, percentile};
+use super::{Extent, Result, goals, median, percentile};
 use crate::report::Report;
 use crate::study::engine::index_for;
 use gpu::bench::{DeviceIndex, DeviceSizes, KEY_BYTES};
@@ -12,7 +12,6 @@ use gpu::card::Card;
 use gpu::index::IndexKind;
 use gpu::params::Op;
 use serde_json::json;
-use std::error::Error;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,8 +22,6 @@ const DEPTH: usize = 32;
 /// Changes that the index gets a second beside look-ups; `None`: as many as it takes.
 pub(super) const CHANGES_PER_S: [Option<f64>; 5] =
     [Some(5e6), Some(10e6), Some(25e6), Some(50e6), None];
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// A GPU with an index to ask.
 struct Asked {

@@ -26,6 +26,9 @@ pub mod watch;
 use crate::study::median;
 use std::time::{Duration, Instant};
 
+/// What a step, or a part of one, came to.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
 /// How much of everything is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Extent {

@@ -2,330 +2,109 @@
 //!
 //! In: the figures. Out: Markdown, and one HTML file with the plots. Fails as the file system does.
 
-use super::consolidation::{CONSOLIDATION, CONSOLIDATION_COURSE};
+use super::consolidation;
 use crate::report::Report;
-use crate::report::table::{Draw, Table, cell};
+use crate::report::table::{Draw, Table, cell, table};
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 
-const STUDY: &[&str] = &[
-    "engine",
-    "workers",
-    "batch",
-    "in_flight",
-    "heads",
-    "hits",
-    "popularity",
-    "requests_per_s",
-    "sets_per_s",
-    "accepted",
-    "stale",
-    "roof_per_s",
-    "of_roof",
-    "checked",
-    "wrong",
-    "refused",
-];
+const STUDY: &str = "engine workers batch in_flight heads hits popularity requests_per_s \
+    sets_per_s accepted stale roof_per_s of_roof checked wrong refused";
 
-const TIMES: &[&str] = &[
-    "engine",
-    "offered_per_s",
-    "batch",
-    "requests_per_s",
-    "kept_up",
-    "batches",
-    "us_p50",
-    "us_p99",
-    "us_p999",
-    "us_max",
-    "gather_us",
-    "request_us_p99",
-    "refused",
-];
+const TIMES: &str = "engine offered_per_s batch requests_per_s kept_up batches us_p50 us_p99 \
+    us_p999 us_max gather_us request_us_p99 refused";
 
-const TABLES: [Table; 31] = [
-    Table {
-        name: "goals",
-        title: "Goals",
-        says: "What was wanted, what was measured, and what bounds it. `met` is `target`, `floor`, `no`, or why there is no figure. In the smallest form, and on the executor, no time means anything.",
-        columns: &[
-            "goal",
-            "met",
-            "measured",
-            "floor",
-            "target",
-            "unit",
-            "roof_value",
-            "of_roof",
-            "roof",
-            "by",
-        ],
-        plot: None,
-    },
-    Table {
-        name: "steps",
-        title: "Steps",
-        says: "`done`, cut short by its time, `failed`, `crashed` or `killed`, and why. A step that is not here was not reached.",
-        columns: &["step", "outcome", "seconds", "why"],
-        plot: None,
-    },
-    Table {
-        name: "sanity",
-        title: "Whether it works",
-        says: "Every kernel that serves requests, by hand and through engines.",
-        columns: &["what", "works", "ms", "why"],
-        plot: None,
-    },
-    Table {
-        name: "fills",
-        title: "Filling an index in the device's memory",
-        says: "Changes come from the host's memory. `changes_per_s` is of the kernel alone.",
-        columns: &[
-            "index",
-            "items",
-            "gigabytes",
-            "load",
-            "seconds",
-            "changes_per_s",
-            "evicted",
-            "moved",
-            "overflowed",
-        ],
-        plot: None,
-    },
-    Table {
-        name: "lookups",
-        title: "Look-ups from and to the device's memory",
-        says: "Random keys that are there, batch after batch; `alone_us` is one launch and the sight of its end. The roof is random reads of the device's memory, as many as a look-up needs.",
-        columns: &[
-            "index",
-            "items",
-            "gigabytes",
-            "batch",
-            "per_s",
-            "roof_per_s",
-            "of_roof",
-            "alone_us_p50",
-            "alone_us_p99",
-            "hits",
-            "wrong",
-        ],
-        plot: Some(Draw::over_log("batch", "per_s", "index")),
-    },
-    Table {
-        name: "lookups_beside_changes",
-        title: "Look-ups beside changes",
-        says: "Both kernels at once; `offered_per_s` is empty where changes come as fast as they are made.",
-        columns: &[
-            "index",
-            "offered_per_s",
-            "changes_per_s",
-            "lookups_per_s",
-            "alone_per_s",
-            "loss",
-        ],
-        plot: None,
-    },
-    Table {
-        name: "stage",
-        title: "The GPU stage from and to the host's memory",
-        says: "Packets lie in the host's memory and descriptors go back there. The host only rings: it does nothing for a request.",
-        columns: &[
-            "engine",
-            "workers",
-            "batch",
-            "in_flight",
-            "heads",
-            "checksums",
-            "requests_per_s",
-            "roof_per_s",
-            "of_roof",
-            "missed",
-            "refused",
-        ],
-        plot: Some(Draw::over_log("batch", "requests_per_s", "engine")),
-    },
-    Table {
-        name: "alone",
-        title: "One batch at a time",
-        says: "Microseconds from the doorbell until the host sees the answer.",
-        columns: TIMES,
-        plot: Some(Draw::over_log("batch", "us_p99", "engine")),
-    },
-    Table {
-        name: "offered",
-        title: "Batches at a rate offered, one engine",
-        says: "Microseconds from when a batch is due until the host sees its answer. The first request of a batch has waited `gather_us` before; `request_us_p99` is both.",
-        columns: TIMES,
-        plot: Some(Draw::over_log("offered_per_s", "request_us_p99", "batch")),
-    },
-    Table {
-        name: "sets_beside_gets",
-        title: "GETs of the stage beside changes of its index",
-        says: "The update kernel beside engines at full speed.",
-        columns: &[
-            "engine",
-            "workers",
-            "batch",
-            "offered_per_s",
-            "changes_per_s",
-            "gets_per_s",
-            "alone_per_s",
-            "loss",
-            "refused",
-        ],
-        plot: None,
-    },
-    CONSOLIDATION,
-    CONSOLIDATION_COURSE,
-    Table {
-        name: "host_writes",
-        title: "Writes to the host's memory by the GPU",
-        says: "One behind the other, from the GPU's own memory.",
-        columns: &["item_bytes", "writes_per_s", "gb_per_s"],
-        plot: None,
-    },
-    Table {
-        name: "sanitizer",
-        title: "NVIDIA's compute-sanitizer",
-        says: "The step `sanity` in its smallest form.",
-        columns: &["tool", "result", "seconds"],
-        plot: None,
-    },
-    Table {
-        name: "parity",
-        title: "Kernels against the CPU engine",
-        says: "Random and hostile packets through every kernel: descriptors, reply headers and index changes must be what the CPU engine and a model say.",
-        columns: &["device", "passed", "failed", "seconds"],
-        plot: None,
-    },
-    Table {
-        name: "doorbell",
-        title: "A word to a kernel that stays, and back",
-        says: "Microseconds from the host's store to the answer it sees. What a batch in the persistent mode cannot fall below.",
-        columns: &["pause_ns", "rounds", "us_p50", "us_p99"],
-        plot: None,
-    },
-    Table {
-        name: "beside_a_kernel",
-        title: "Calls of the driver beside a kernel that stays",
-        says: "A call that waits must not be made while batches are served by a persistent kernel.",
-        columns: &["call", "kernel_ms", "took_ms", "waits"],
-        plot: None,
-    },
-    Table {
-        name: "launches",
-        title: "Starting an empty kernel",
-        says: "The processor's time for a start among others, and from a start to its end, seen by polling.",
-        columns: &["how", "enqueue_us", "launch_and_poll_us", "launch_and_poll_us_p99"],
-        plot: None,
-    },
-    Table {
-        name: "launch_rates",
-        title: "Empty kernels a second, from several threads",
-        says: "Batches a second that the launching modes cannot exceed.",
-        columns: &["how", "threads", "launches_per_s"],
-        plot: Some(Draw::over_log("threads", "launches_per_s", "how")),
-    },
-    Table {
-        name: "host_reads",
-        title: "Reads of the host's memory by the GPU",
-        says: "A packet each, at random slots of 2 KB or densely packed, alone and with 128 B written back. The roof of a stage that is fed from host memory.",
-        columns: &["item_bytes", "random", "writes", "reads_per_s", "gb_per_s"],
-        plot: None,
-    },
-    Table {
-        name: "copies",
-        title: "Copies by the copy engines",
-        says: "Gigabytes a second, each way.",
-        columns: &["kilobytes", "way", "gb_per_s_each_way"],
-        plot: Some(Draw::over_log("kilobytes", "gb_per_s_each_way", "way")),
-    },
-    Table {
-        name: "card_reads",
-        title: "Random reads of the GPU's memory",
-        says: "Places a second by size of the memory and of the item. The roof of an index; a fall with the memory's size is its address translation.",
-        columns: &["memory_gb", "item_bytes", "reads_per_s", "gb_per_s"],
-        plot: Some(Draw::over_log("memory_gb", "reads_per_s", "item_bytes")),
-    },
-    Table {
-        name: "cpu",
-        title: "The processor",
-        says: "Random lines of memory, and values of 64 B copied to replies: the roof of the stage that fills values, whatever the engine.",
-        columns: &["what", "threads", "per_s", "per_s_and_thread"],
-        plot: Some(Draw::over_log("threads", "per_s", "what")),
-    },
-    Table {
-        name: "modes",
-        title: "The whole pipeline: modes and indexes",
-        says: "From requests in memory to complete replies in memory. `cpu` is the processor alone, in the same run.",
-        columns: STUDY,
-        plot: None,
-    },
-    Table {
-        name: "whole",
-        title: "The whole pipeline: replies that the GPU writes whole",
-        says: "`accepted`: the share of the replies that the filter let pass; `stale`: the share that it did not.",
-        columns: STUDY,
-        plot: Some(Draw::over_log("batch", "requests_per_s", "engine")),
-    },
-    Table {
-        name: "whole_beside_sets",
-        title: "The same beside threads that write",
-        says: "Each thread has a processor of its own: the more of them write, the fewer workers there are.",
-        columns: STUDY,
-        plot: Some(Draw::lines("sets_per_s", "requests_per_s", "engine")),
-    },
-    Table {
-        name: "workers",
-        title: "The whole pipeline: workers",
-        says: "At equal numbers of threads, with a GPU and without.",
-        columns: STUDY,
-        plot: Some(Draw::over_log("workers", "requests_per_s", "engine")),
-    },
-    Table {
-        name: "load",
-        title: "The whole pipeline: hits and popularity",
-        says: "A miss of the GPU's index is looked up again on the host.",
-        columns: STUDY,
-        plot: None,
-    },
-    Table {
-        name: "sets",
-        title: "The whole pipeline: beside a thread that writes",
-        says: "By way of the store; changes reach the GPU's index in batches, beside the searches.",
-        columns: STUDY,
-        plot: None,
-    },
-    Table {
-        name: "in_flight",
-        title: "One worker: batches in flight",
-        says: "What waits of one worker's batches is hidden by the next ones.",
-        columns: STUDY,
-        plot: Some(Draw::over_log("in_flight", "requests_per_s", "engine")),
-    },
-    Table {
-        name: "batch",
-        title: "The whole pipeline: requests in a batch",
-        says: "Small ones cost starts, large ones wait.",
-        columns: STUDY,
-        plot: Some(Draw::over_log("batch", "requests_per_s", "engine")),
-    },
-];
+const BEFORE: &[Table] = table! {
+    "goals" "Goals" ["goal met measured floor target unit roof_value of_roof roof by"]
+        "What was wanted, what was measured, and what bounds it. `met` is `target`, `floor`, `no`, or why there is no figure. In the smallest form, and on the executor, no time means anything.";
+    "steps" "Steps" ["step outcome seconds why"]
+        "`done`, cut short by its time, `failed`, `crashed` or `killed`, and why. A step that is not here was not reached.";
+    "sanity" "Whether it works" ["what works ms why"]
+        "Every kernel that serves requests, by hand and through engines.";
+    "fills" "Filling an index in the device's memory"
+        ["index items gigabytes load seconds changes_per_s evicted moved overflowed"]
+        "Changes come from the host's memory. `changes_per_s` is of the kernel alone.";
+    "lookups" "Look-ups from and to the device's memory"
+        ["index items gigabytes batch per_s roof_per_s of_roof alone_us_p50 alone_us_p99 hits \
+          wrong"]
+        "Random keys that are there, batch after batch; `alone_us` is one launch and the sight of its end. The roof is random reads of the device's memory, as many as a look-up needs."
+        => Draw::over_log("batch", "per_s", "index");
+    "lookups_beside_changes" "Look-ups beside changes"
+        ["index offered_per_s changes_per_s lookups_per_s alone_per_s loss"]
+        "Both kernels at once; `offered_per_s` is empty where changes come as fast as they are made.";
+    "stage" "The GPU stage from and to the host's memory"
+        ["engine workers batch in_flight heads checksums requests_per_s roof_per_s of_roof missed \
+          refused"]
+        "Packets lie in the host's memory and descriptors go back there. The host only rings: it does nothing for a request."
+        => Draw::over_log("batch", "requests_per_s", "engine");
+    "alone" "One batch at a time" [TIMES]
+        "Microseconds from the doorbell until the host sees the answer."
+        => Draw::over_log("batch", "us_p99", "engine");
+    "offered" "Batches at a rate offered, one engine" [TIMES]
+        "Microseconds from when a batch is due until the host sees its answer. The first request of a batch has waited `gather_us` before; `request_us_p99` is both."
+        => Draw::over_log("offered_per_s", "request_us_p99", "batch");
+    "sets_beside_gets" "GETs of the stage beside changes of its index"
+        ["engine workers batch offered_per_s changes_per_s gets_per_s alone_per_s loss refused"]
+        "The update kernel beside engines at full speed.";
+};
+
+const BEHIND: &[Table] = table! {
+    "host_writes" "Writes to the host's memory by the GPU" ["item_bytes writes_per_s gb_per_s"]
+        "One behind the other, from the GPU's own memory.";
+    "sanitizer" "NVIDIA's compute-sanitizer" ["tool result seconds"]
+        "The step `sanity` in its smallest form.";
+    "parity" "Kernels against the CPU engine" ["device passed failed seconds"]
+        "Random and hostile packets through every kernel: descriptors, reply headers and index changes must be what the CPU engine and a model say.";
+    "doorbell" "A word to a kernel that stays, and back" ["pause_ns rounds us_p50 us_p99"]
+        "Microseconds from the host's store to the answer it sees. What a batch in the persistent mode cannot fall below.";
+    "beside_a_kernel" "Calls of the driver beside a kernel that stays"
+        ["call kernel_ms took_ms waits"]
+        "A call that waits must not be made while batches are served by a persistent kernel.";
+    "launches" "Starting an empty kernel"
+        ["how enqueue_us launch_and_poll_us launch_and_poll_us_p99"]
+        "The processor's time for a start among others, and from a start to its end, seen by polling.";
+    "launch_rates" "Empty kernels a second, from several threads" ["how threads launches_per_s"]
+        "Batches a second that the launching modes cannot exceed."
+        => Draw::over_log("threads", "launches_per_s", "how");
+    "host_reads" "Reads of the host's memory by the GPU"
+        ["item_bytes random writes reads_per_s gb_per_s"]
+        "A packet each, at random slots of 2 KB or densely packed, alone and with 128 B written back. The roof of a stage that is fed from host memory.";
+    "copies" "Copies by the copy engines" ["kilobytes way gb_per_s_each_way"]
+        "Gigabytes a second, each way."
+        => Draw::over_log("kilobytes", "gb_per_s_each_way", "way");
+    "card_reads" "Random reads of the GPU's memory" ["memory_gb item_bytes reads_per_s gb_per_s"]
+        "Places a second by size of the memory and of the item. The roof of an index; a fall with the memory's size is its address translation."
+        => Draw::over_log("memory_gb", "reads_per_s", "item_bytes");
+    "cpu" "The processor" ["what threads per_s per_s_and_thread"]
+        "Random lines of memory, and values of 64 B copied to replies: the roof of the stage that fills values, whatever the engine."
+        => Draw::over_log("threads", "per_s", "what");
+    "modes" "The whole pipeline: modes and indexes" [STUDY]
+        "From requests in memory to complete replies in memory. `cpu` is the processor alone, in the same run.";
+    "whole" "The whole pipeline: replies that the GPU writes whole" [STUDY]
+        "`accepted`: the share of the replies that the filter let pass; `stale`: the share that it did not."
+        => Draw::over_log("batch", "requests_per_s", "engine");
+    "whole_beside_sets" "The same beside threads that write" [STUDY]
+        "Each thread has a processor of its own: the more of them write, the fewer workers there are."
+        => Draw::lines("sets_per_s", "requests_per_s", "engine");
+    "workers" "The whole pipeline: workers" [STUDY]
+        "At equal numbers of threads, with a GPU and without."
+        => Draw::over_log("workers", "requests_per_s", "engine");
+    "load" "The whole pipeline: hits and popularity" [STUDY]
+        "A miss of the GPU's index is looked up again on the host.";
+    "sets" "The whole pipeline: beside a thread that writes" [STUDY]
+        "By way of the store; changes reach the GPU's index in batches, beside the searches.";
+    "in_flight" "One worker: batches in flight" [STUDY]
+        "What waits of one worker's batches is hidden by the next ones."
+        => Draw::over_log("in_flight", "requests_per_s", "engine");
+    "batch" "The whole pipeline: requests in a batch" [STUDY]
+        "Small ones cost starts, large ones wait."
+        => Draw::over_log("batch", "requests_per_s", "engine");
+};
 
 /// Facts that are reported at the top.
-const FACTS: [&str; 9] = [
-    "gpu",
-    "multiprocessors",
-    "memory_gb",
-    "open_seconds",
-    "processors",
-    "host_pages",
-    "arguments",
-    "seconds",
-    "running",
-];
+const FACTS: &str =
+    "gpu multiprocessors memory_gb open_seconds processors host_pages arguments seconds running";
 
 /// Writes the page.
 ///
@@ -335,12 +114,12 @@ pub fn write(report: &Report) -> io::Result<()> {
     let mut page = "# What the GPU does\n\n".to_owned();
     let mut plots =
         "<!doctype html><meta charset=\"utf-8\"><title>What the GPU does</title>\n".to_owned();
-    for fact in FACTS {
+    for fact in FACTS.split_ascii_whitespace() {
         if let Some(value) = report.get(fact).filter(|value| !value.is_null()) {
             let _ = writeln!(page, "* {fact}: {}", cell(Some(value)));
         }
     }
-    for table in TABLES {
+    for table in [BEFORE, consolidation::TABLES, BEHIND].into_iter().flatten() {
         let rows = report.rows(table.name);
         if rows.is_empty() {
             continue;

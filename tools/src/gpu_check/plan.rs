@@ -1,5 +1,6 @@
 //! What is to be done: which steps, for how long, on what.
 
+use crate::report::named;
 use clap::ValueEnum;
 use gpu::card::{Card, CardError};
 use gpu::cuda::CudaCard;
@@ -8,13 +9,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What runs the kernels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
-    /// The kernels on the processor.
-    Simt,
-    /// An NVIDIA GPU.
-    Cuda,
+named! {
+    /// What runs the kernels.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+    pub enum Kind {
+        /// The kernels on the processor.
+        Simt = "simt",
+        /// An NVIDIA GPU.
+        Cuda = "cuda",
+    }
 }
 
 impl Kind {
@@ -28,88 +31,44 @@ impl Kind {
             Self::Cuda => Arc::new(CudaCard::open(device)?),
         })
     }
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Simt => "simt",
-            Self::Cuda => "cuda",
-        }
-    }
 }
 
-/// A step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Step {
-    /// Opens the device, and every kernel does a little of its work.
-    Sanity,
-    /// What the device and the way to it can do.
-    Roofs,
-    /// Index look-ups from and to the device's memory.
-    Lookup,
-    /// The GPU stage from and to the host's memory, without work of the host for a request.
-    Stage,
-    /// How long batches take, alone and under load.
-    Latency,
-    /// The whole pipeline, with values and checked replies.
-    EndToEnd,
-    /// The same with replies that the GPU writes whole, and items that change beside.
-    Whole,
-    /// Changes of the index beside GETs.
-    Sets,
-    /// GETs beside another user of the device.
-    Consolidation,
-    /// The kernels' tests.
-    Parity,
-    /// What calls of the driver cost.
-    Driver,
-    /// What the processor can do.
-    Cpu,
-    /// A small case under NVIDIA's compute-sanitizer.
-    Sanitizer,
-    /// The whole pipeline, by workers, batches and load.
-    Study,
+named! {
+    /// A step.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+    pub enum Step {
+        /// Opens the device, and every kernel does a little of its work.
+        Sanity = "sanity",
+        /// What the device and the way to it can do.
+        Roofs = "roofs",
+        /// Index look-ups from and to the device's memory.
+        Lookup = "lookup",
+        /// The GPU stage from and to the host's memory, without work of the host for a request.
+        Stage = "stage",
+        /// How long batches take, alone and under load.
+        Latency = "latency",
+        /// The whole pipeline, with values and checked replies.
+        EndToEnd = "end-to-end",
+        /// The same with replies that the GPU writes whole, and items that change beside.
+        Whole = "whole",
+        /// Changes of the index beside GETs.
+        Sets = "sets",
+        /// GETs beside another user of the device.
+        Consolidation = "consolidation",
+        /// The kernels' tests.
+        Parity = "parity",
+        /// What calls of the driver cost.
+        Driver = "driver",
+        /// What the processor can do.
+        Cpu = "cpu",
+        /// A small case under NVIDIA's compute-sanitizer.
+        Sanitizer = "sanitizer",
+        /// The whole pipeline, by workers, batches and load.
+        Study = "study",
+    }
 }
 
 impl Step {
-    /// In the order of their worth.
-    pub const ALL: [Self; 14] = [
-        Self::Sanity,
-        Self::Roofs,
-        Self::Lookup,
-        Self::Stage,
-        Self::Latency,
-        Self::EndToEnd,
-        Self::Whole,
-        Self::Sets,
-        Self::Consolidation,
-        Self::Parity,
-        Self::Driver,
-        Self::Cpu,
-        Self::Sanitizer,
-        Self::Study,
-    ];
-
-    /// Its name, on the command line and in the report.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sanity => "sanity",
-            Self::Roofs => "roofs",
-            Self::Lookup => "lookup",
-            Self::Stage => "stage",
-            Self::Latency => "latency",
-            Self::EndToEnd => "end-to-end",
-            Self::Whole => "whole",
-            Self::Sets => "sets",
-            Self::Consolidation => "consolidation",
-            Self::Parity => "parity",
-            Self::Driver => "driver",
-            Self::Cpu => "cpu",
-            Self::Sanitizer => "sanitizer",
-            Self::Study => "study",
-        }
-    }
-
     /// Seconds of the [`MINUTES`] that are its.
     fn seconds(self) -> u64 {
         match self {

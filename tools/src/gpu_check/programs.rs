@@ -3,13 +3,12 @@
 //! In: a program, a limit. Out: what it counted, and its last words when it failed. It is killed when its
 //! time is over. Fails when the program does, or cannot be started.
 
-use super::Extent;
 use super::plan::{Kind, Plan};
+use super::{Extent, Result};
 use crate::report::Report;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::json;
-use std::error::Error;
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -19,8 +18,6 @@ use std::time::{Duration, Instant};
 
 /// Lines of a failed program's that are kept.
 const LINES_KEPT: usize = 40;
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// How a program ended.
 struct Ended {

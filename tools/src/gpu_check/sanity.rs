@@ -4,9 +4,9 @@
 //! In: a GPU. Out: a row for each, with its time or what went wrong. Fails when one did, after all have
 //! been tried.
 
-use super::Extent;
 use super::lab::{HOW, Lab, SHAPE, name};
 use super::stage;
+use super::{Extent, Result};
 use crate::report::Report;
 use crate::study::load::{Load, UDP_AT};
 use gpu::bench::{Bench, IndexKind, Sizes};
@@ -14,7 +14,6 @@ use gpu::card::Card;
 use gpu::params::Op;
 use gpu::{Entry, Hint, Verdict};
 use serde_json::json;
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 use store::Store;
@@ -23,8 +22,6 @@ use store::Store;
 const ITEMS: u64 = 2000;
 /// Requests of a batch by hand; half of them for items that are there.
 const REQUESTS: u32 = 200;
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Tries everything once.
 ///

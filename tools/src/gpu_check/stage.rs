@@ -8,7 +8,7 @@
 
 use super::lab::{BATCH_MAX, HOW, How, Lab, SHAPE, name};
 use super::lookup::{CHANGES_PER_S, is_due};
-use super::{Extent, goals, percentile};
+use super::{Extent, Result, goals, percentile};
 use crate::report::Report;
 use crate::study::load::UDP_AT;
 use driver_shim::Frame;
@@ -31,8 +31,6 @@ const L3: u8 = 14;
 const GATHER_MAX_S: f64 = 130e-6;
 /// Part of the requests that a replica of the index may miss: sets overflow.
 const MISSES_MAX: f64 = 0.02;
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// What is given to engines.
 #[derive(Debug, Clone, Copy)]

@@ -9,15 +9,12 @@ use super::lab::{Lab, WHOLE};
 use super::micro::Micro;
 use super::plan::{Plan, Step};
 use super::study::Study;
-use super::{Extent, consolidation, cpu, goals, lookup, page, programs, sanity, stage};
+use super::{Extent, Result, consolidation, cpu, goals, lookup, page, programs, sanity, stage};
 use crate::report::Report;
 use gpu::card::Card;
 use serde_json::{Value, json};
-use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// What the steps share; made by the first that needs it.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@
 //! are unaccounted for, and as the GPU does.
 
 use super::lab::{BATCH_MAX, HOW, How, Lab, SHAPE, name};
-use super::{Extent, goals};
+use super::{Extent, Result, goals};
 use crate::report::Report;
 use crate::study::load::SERVER;
 use dataplane::WorkerCounters;
@@ -19,7 +19,6 @@ use gpu::index::{IndexKind, Updater};
 use gpu::offload::Mode;
 use memcache::Store as SetRequest;
 use serde_json::{Value, json};
-use std::error::Error;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -81,8 +80,6 @@ pub struct Study<'a> {
     lab: &'a mut Lab,
     extent: Extent,
 }
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 impl<'a> Study<'a> {
     /// Over this store and device.

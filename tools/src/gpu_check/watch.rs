@@ -4,11 +4,11 @@
 //! does not end, is noted with what it said last, and another process does the rest. Uses no device
 //! itself. Fails when the report cannot be written, or a process cannot be started.
 
+use super::Result;
 use super::plan::{Plan, Step};
 use super::steps::record;
 use crate::report::Report;
 use serde_json::{Value, json};
-use std::error::Error;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,8 +21,6 @@ const GRACE: Duration = Duration::from_secs(20);
 const KILL_MAX: Duration = Duration::from_secs(5);
 /// How often the process is looked at.
 const LOOK: Duration = Duration::from_millis(50);
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Has the steps done; true if all were. Ends when the plan's time does, but for what a process takes
 /// to be killed and to note it.

@@ -38,11 +38,8 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub operations: u64,
     /// Verbs to use.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "VERB,...")]
     #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        value_name = "VERB,...",
         default_value = "get,gets,gat,gats,set,add,replace,append,prepend,cas,delete,incr,decr,touch,mg,ms,md,ma"
     )]
     pub verbs: Vec<Verb>,

@@ -24,9 +24,9 @@ pub enum Condition {
     Unchanged(u64),
 }
 
-/// One command on one key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Call {
+/// One command on one key, its value as bytes or as a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call<V = Vec<u8>> {
     /// `get`, `gets`, `gat`, `gats`, `mg`.
     Get,
     /// `set`, `add`, `replace`, `cas`, `ms`.
@@ -34,7 +34,7 @@ pub enum Call {
         /// When to.
         condition: Condition,
         /// The new value.
-        value: Vec<u8>,
+        value: V,
         /// The client's flags.
         flags: u32,
     },
@@ -43,7 +43,7 @@ pub enum Call {
         /// Before the value that is there.
         front: bool,
         /// What to add.
-        value: Vec<u8>,
+        value: V,
     },
     /// `delete`, `md`.
     Delete {
@@ -77,13 +77,13 @@ impl Lifetime {
     pub const NEVER: Self = Self { may_end: u64::MAX, must_end: u64::MAX };
 }
 
-/// What came back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+/// What came back, a value likewise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer<V = Vec<u8>> {
     /// A hit.
     Value {
         /// The value.
-        value: Vec<u8>,
+        value: V,
         /// The flags.
         flags: u32,
         /// The CAS id, where it was requested.
@@ -185,35 +185,11 @@ impl Values {
     }
 }
 
-/// A call with its values as numbers.
-#[derive(Debug, Clone, Copy)]
-enum Numbered {
-    Get,
-    Store { condition: Condition, value: ValueId, flags: u32 },
-    Join { front: bool, value: ValueId },
-    Delete { only: Option<u64> },
-    Count { up: bool, by: u64 },
-    Touch,
-    Flush,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Value { value: ValueId, flags: u32, cas: Option<u64> },
-    Number(u64),
-    Done,
-    NotFound,
-    NotStored,
-    Exists,
-    NotANumber,
-}
-
 /// An operation, ready to be tried on states.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
-    call: Numbered,
-    /// `None` when the answer was lost.
-    seen: Option<Outcome>,
+    call: Call<ValueId>,
+    seen: Answer<ValueId>,
     invoked: u64,
     returned: u64,
     lifetime: Option<Lifetime>,
@@ -223,29 +199,27 @@ impl Step {
     /// The operation with its values in `values`.
     pub fn new(op: &Op, values: &mut Values) -> Self {
         let call = match &op.call {
-            Call::Get => Numbered::Get,
             Call::Store { condition, value, flags } => {
-                Numbered::Store { condition: *condition, value: values.id(value), flags: *flags }
+                Call::Store { condition: *condition, value: values.id(value), flags: *flags }
             }
-            Call::Join { front, value } => {
-                Numbered::Join { front: *front, value: values.id(value) }
-            }
-            Call::Delete { only } => Numbered::Delete { only: *only },
-            Call::Count { up, by } => Numbered::Count { up: *up, by: *by },
-            Call::Touch => Numbered::Touch,
-            Call::Flush => Numbered::Flush,
+            Call::Join { front, value } => Call::Join { front: *front, value: values.id(value) },
+            Call::Get => Call::Get,
+            Call::Delete { only } => Call::Delete { only: *only },
+            Call::Count { up, by } => Call::Count { up: *up, by: *by },
+            Call::Touch => Call::Touch,
+            Call::Flush => Call::Flush,
         };
         let seen = match &op.answer {
             Answer::Value { value, flags, cas } => {
-                Some(Outcome::Value { value: values.id(value), flags: *flags, cas: *cas })
+                Answer::Value { value: values.id(value), flags: *flags, cas: *cas }
             }
-            Answer::Number(n) => Some(Outcome::Number(*n)),
-            Answer::Done => Some(Outcome::Done),
-            Answer::NotFound => Some(Outcome::NotFound),
-            Answer::NotStored => Some(Outcome::NotStored),
-            Answer::Exists => Some(Outcome::Exists),
-            Answer::NotANumber => Some(Outcome::NotANumber),
-            Answer::Lost => None,
+            Answer::Number(n) => Answer::Number(*n),
+            Answer::Done => Answer::Done,
+            Answer::NotFound => Answer::NotFound,
+            Answer::NotStored => Answer::NotStored,
+            Answer::Exists => Answer::Exists,
+            Answer::NotANumber => Answer::NotANumber,
+            Answer::Lost => Answer::Lost,
         };
         Self { call, seen, invoked: op.invoked, returned: op.returned, lifetime: op.lifetime }
     }
@@ -253,7 +227,7 @@ impl Step {
     /// The CAS id that the answer showed.
     pub fn shows_cas(&self) -> Option<u64> {
         match self.seen {
-            Some(Outcome::Value { cas, .. }) => cas,
+            Answer::Value { cas, .. } => cas,
             _ => None,
         }
     }
@@ -261,12 +235,12 @@ impl Step {
     /// Whether an operation with this answer leaves every state as it is, but for what is known of
     /// the CAS id.
     pub fn only_looks(&self) -> bool {
-        let reads = matches!(self.call, Numbered::Get | Numbered::Touch) && self.lifetime.is_none();
-        self.seen.is_some_and(|seen| {
-            let changes =
-                matches!(seen, Outcome::Done | Outcome::Number(_) | Outcome::Value { .. });
-            reads || !changes
-        })
+        let reads = matches!(self.call, Call::Get | Call::Touch) && self.lifetime.is_none();
+        match self.seen {
+            Answer::Lost => false,
+            Answer::Done | Answer::Number(_) | Answer::Value { .. } => reads,
+            _ => true,
+        }
     }
 
     /// The states after this operation, as far as it can have been answered so in `state`: with the item that is
@@ -295,70 +269,69 @@ impl Step {
     ) -> Option<State> {
         let (outcome, after) = self.effect(state, values);
         match (self.seen, outcome) {
-            (None, _) => Some(after),
+            (Answer::Lost, _) => Some(after),
             (
-                Some(Outcome::Value { value, flags, cas: Some(cas) }),
-                Outcome::Value { value: v, flags: f, cas: known },
+                Answer::Value { value, flags, cas: Some(cas) },
+                Answer::Value { value: v, flags: f, cas: known },
             ) => {
                 let same_version = known.map_or_else(|| !taken(cas), |known| known == cas);
                 (value == v && flags == f && same_version)
                     .then(|| after.map(|item| Item { cas: Some(cas), ..item }))
             }
             (
-                Some(Outcome::Value { value, flags, cas: None }),
-                Outcome::Value { value: v, flags: f, .. },
+                Answer::Value { value, flags, cas: None },
+                Answer::Value { value: v, flags: f, .. },
             ) => (value == v && flags == f).then_some(after),
-            (Some(seen), outcome) => (seen == outcome).then_some(after),
+            (seen, outcome) => (seen == outcome).then_some(after),
         }
     }
 
     /// What a server in `state` answers, and the state after that.
-    fn effect(&self, state: State, values: &mut Values) -> (Outcome, State) {
+    fn effect(&self, state: State, values: &mut Values) -> (Answer<ValueId>, State) {
         let lifetime =
             self.lifetime.or_else(|| state.map(|item| item.lifetime)).unwrap_or(Lifetime::NEVER);
         let version = |value, flags| Some(Item { value, flags, cas: None, lifetime });
         match (self.call, state) {
-            (Numbered::Get, Some(item @ Item { value, flags, cas, .. })) => {
-                (Outcome::Value { value, flags, cas }, Some(Item { lifetime, ..item }))
+            (Call::Get, Some(item @ Item { value, flags, cas, .. })) => {
+                (Answer::Value { value, flags, cas }, Some(Item { lifetime, ..item }))
             }
-            (Numbered::Store { condition, value, flags }, _) => match (condition, state) {
+            (Call::Store { condition, value, flags }, _) => match (condition, state) {
                 (Condition::Absent, Some(_)) | (Condition::Present, None) => {
-                    (Outcome::NotStored, state)
+                    (Answer::NotStored, state)
                 }
-                (Condition::Unchanged(_), None) => (Outcome::NotFound, state),
+                (Condition::Unchanged(_), None) => (Answer::NotFound, state),
                 // An id that was never shown for this version is another version's: a client that sends it
                 // has seen that one's id.
                 (Condition::Unchanged(id), Some(item)) if item.cas != Some(id) => {
-                    (Outcome::Exists, state)
+                    (Answer::Exists, state)
                 }
                 _ => {
                     let lifetime = self.lifetime.unwrap_or(Lifetime::NEVER);
-                    (Outcome::Done, Some(Item { value, flags, cas: None, lifetime }))
+                    (Answer::Done, Some(Item { value, flags, cas: None, lifetime }))
                 }
             },
-            (Numbered::Join { .. }, None) => (Outcome::NotStored, None),
-            (Numbered::Join { front, value }, Some(item)) => {
+            (Call::Join { .. }, None) => (Answer::NotStored, None),
+            (Call::Join { front, value }, Some(item)) => {
                 let (first, second) = if front { (value, item.value) } else { (item.value, value) };
-                (Outcome::Done, version(values.join(first, second), item.flags))
+                (Answer::Done, version(values.join(first, second), item.flags))
             }
-            (Numbered::Delete { only: Some(id) }, Some(item)) if item.cas != Some(id) => {
-                (Outcome::Exists, state)
+            (Call::Delete { only: Some(id) }, Some(item)) if item.cas != Some(id) => {
+                (Answer::Exists, state)
             }
-            (Numbered::Delete { .. }, Some(_)) => (Outcome::Done, None),
-            (Numbered::Count { up, by }, Some(item)) => {
+            (Call::Delete { .. }, Some(_)) => (Answer::Done, None),
+            (Call::Count { up, by }, Some(item)) => {
                 let Some(number) = values.number(item.value) else {
-                    return (Outcome::NotANumber, state);
+                    return (Answer::NotANumber, state);
                 };
                 let number = if up { number.wrapping_add(by) } else { number.saturating_sub(by) };
                 let value = values.id(number.to_string().as_bytes());
-                (Outcome::Number(number), version(value, item.flags))
+                (Answer::Number(number), version(value, item.flags))
             }
-            (Numbered::Touch, Some(item)) => (Outcome::Done, Some(Item { lifetime, ..item })),
-            (Numbered::Flush, _) => (Outcome::Done, None),
-            (
-                Numbered::Get | Numbered::Delete { .. } | Numbered::Count { .. } | Numbered::Touch,
-                None,
-            ) => (Outcome::NotFound, None),
+            (Call::Touch, Some(item)) => (Answer::Done, Some(Item { lifetime, ..item })),
+            (Call::Flush, _) => (Answer::Done, None),
+            (Call::Get | Call::Delete { .. } | Call::Count { .. } | Call::Touch, None) => {
+                (Answer::NotFound, None)
+            }
         }
     }
 }

@@ -118,6 +118,7 @@ pub struct Flags {
 
 /// Why the program stops.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum RunError {
     /// A capture cannot be read.
     #[error(transparent)]
@@ -125,16 +126,10 @@ pub enum RunError {
     /// Playing broke off.
     #[error(transparent)]
     Play(#[from] PlayError),
-    /// There was nothing to play.
     #[error(
         "nothing of the {what} was sent: {skipped} frames are no requests over UDP with good checksums; a capture on a sending host has none where a NIC fills them in (ethtool -K DEVICE tx off)"
     )]
-    Nothing {
-        /// What was to be played.
-        what: &'static str,
-        /// Frames that were left out.
-        skipped: u64,
-    },
+    Nothing { what: &'static str, skipped: u64 },
     /// The traffic cannot be made up.
     #[error(transparent)]
     Generate(#[from] GenerateError),
@@ -145,49 +140,29 @@ pub enum RunError {
     #[cfg(feature = "dpdk")]
     #[error(transparent)]
     Port(#[from] driver_shim::ports::dpdk::DpdkError),
-    /// No sockets.
     #[error("cannot open sockets to {target}: {source}; check the address and the route to it")]
-    Sockets {
-        /// The server.
-        target: SocketAddr,
-        /// The OS error.
-        source: io::Error,
-    },
-    /// No one-sided reads.
+    Sockets { target: SocketAddr, source: io::Error },
     #[error(
         "one-sided reads of {target}: {source}; the server needs --port and --rdma, and UDP port 4791 must be free here"
     )]
     Reads {
-        /// The service.
         target: SocketAddr,
         /// The kernel's error, or the service's refusal.
         source: io::Error,
     },
-    /// Nothing says when.
     #[error("--as-captured takes the times of a capture or of a CSV trace: give FILE or --trace")]
     NoTimes,
-    /// Times without a scale.
     #[error("--timing shapes a rate: give one with --rate")]
     NoRate,
-    /// A pipe is read once.
     #[error("--loop cannot play standard input again: write it to a file")]
     Once,
-    /// No server was named.
     #[error("say where to play to: --target ADDR:PORT")]
     NoWay,
-    /// The preload did not succeed.
     #[error(
         "preload: {stored} of {sent} sets were stored ({lost} without an answer); \
          is a server listening, and has it enough memory?"
     )]
-    Preload {
-        /// Sets sent.
-        sent: u64,
-        /// Sets stored.
-        stored: u64,
-        /// Sets without an answer.
-        lost: u64,
-    },
+    Preload { sent: u64, stored: u64, lost: u64 },
 }
 
 /// How the run ended.
@@ -322,8 +297,8 @@ impl Flags {
     ) -> Result<Verdict, RunError> {
         let link = Reads::connect(target, self.queue_pairs.into(), frames);
         let mut link = link.map_err(|source| RunError::Reads { target, source })?;
-        let preload = preload.map(|mut p| play_preload(&mut p, &mut link)).transpose()?;
-        let report = with_bar(|tell| play(&mut source, &mut link, &self.plan(), tell))?;
+        let preload = preload.map(|mut p| play_preload(&mut *p, &mut link)).transpose()?;
+        let report = with_bar(|tell| play(&mut *source, &mut link, &self.plan(), tell))?;
         self.tell(preload.as_ref(), &report, Some(link.counts()))?;
         self.judge(&report)
     }
@@ -340,8 +315,8 @@ impl Flags {
         mut source: Box<dyn Source>,
         preload: Option<Box<dyn Source>>,
     ) -> Result<Verdict, RunError> {
-        let preload = preload.map(|mut p| play_preload(&mut p, &mut link)).transpose()?;
-        let report = with_bar(|tell| play(&mut source, &mut link, &self.plan(), tell))?;
+        let preload = preload.map(|mut p| play_preload(&mut *p, &mut link)).transpose()?;
+        let report = with_bar(|tell| play(&mut *source, &mut link, &self.plan(), tell))?;
         self.tell(preload.as_ref(), &report, None)?;
         self.judge(&report)
     }
@@ -402,7 +377,7 @@ fn anything_sent(what: &'static str, report: &Report) -> Result<(), RunError> {
 }
 
 /// Plays sets and insists on each.
-fn play_preload<L: Link>(sets: &mut Box<dyn Source>, link: &mut L) -> Result<Report, RunError> {
+fn play_preload<L: Link>(sets: &mut dyn Source, link: &mut L) -> Result<Report, RunError> {
     let plan = Plan {
         outstanding: PRELOAD_OUTSTANDING,
         timeout: PRELOAD_TIMEOUT,

@@ -3,37 +3,25 @@
 //! In: a port's queues, from whom to whom. Out: frames, one at a time. What finds a full queue is lost, as on
 //! any network, and requested again.
 
+use super::queues::Kept;
 use driver_shim::{Burst, PortControl, QueuePair, Region};
 use gnomon_client::frames::Frames;
 use gnomon_client::requester::Route;
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
 /// The queues.
 pub struct PortFrames {
+    /// Stopped before the queues go.
+    control: Option<Kept>,
     pair: QueuePair,
     region: Region,
     route: Route,
     out: Burst,
     come: Burst,
-    /// Keeps the port open.
-    control: Option<Box<dyn PortControl>>,
 }
 
-impl fmt::Debug for PortFrames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PortFrames").field("route", &self.route).finish_non_exhaustive()
-    }
-}
-
-impl Drop for PortFrames {
-    fn drop(&mut self) {
-        if let Some(control) = &mut self.control {
-            control.stop();
-        }
-    }
-}
+base::opaque!(PortFrames, |it| route: it.route);
 
 impl PortFrames {
     /// Sends frames made from `region`'s slots.
@@ -44,7 +32,7 @@ impl PortFrames {
     /// Keeps the port open that the queues belong to, and stops it at the end.
     #[must_use]
     pub fn keeping(mut self, control: Box<dyn PortControl>) -> Self {
-        self.control = Some(control);
+        self.control = Some(Kept(control));
         self
     }
 

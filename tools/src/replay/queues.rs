@@ -9,7 +9,6 @@ use super::pending::Tag;
 use crate::trace::{Datagram, Request};
 use driver_shim::{Burst, MacAddr, PortControl, QueuePair, Region};
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,30 +19,27 @@ struct Lane {
     out: Burst,
 }
 
+/// A port that is open, and stopped at the end.
+pub(super) struct Kept(pub(super) Box<dyn PortControl>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 /// Pairs of queues, on whatever drives them.
 pub struct Queues {
+    /// Stopped before the queues go.
+    control: Option<Kept>,
     lanes: Vec<Lane>,
     region: Region,
     dst_mac: Option<MacAddr>,
     clients: HashMap<SocketAddr, u32>,
     into: Burst,
-    /// Keeps the port open.
-    control: Option<Box<dyn PortControl>>,
 }
 
-impl fmt::Debug for Queues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queues").field("clients", &self.clients.len()).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Queues {
-    fn drop(&mut self) {
-        if let Some(c) = &mut self.control {
-            c.stop();
-        }
-    }
-}
+base::opaque!(Queues, |it| clients: it.clients.len());
 
 impl Queues {
     /// Sends frames made from `region`'s slots; with `dst_mac`, to that Ethernet address. Without
@@ -63,7 +59,7 @@ impl Queues {
     /// Keeps the port open that the queues belong to, and stops it at the end.
     #[must_use]
     pub fn keeping(mut self, control: Box<dyn PortControl>) -> Self {
-        self.control = Some(control);
+        self.control = Some(Kept(control));
         self
     }
 }

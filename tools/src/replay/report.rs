@@ -146,44 +146,30 @@ impl Report {
             .zip(self.wrong)
             .map(|(w, n)| (w.name().to_owned(), Value::from(n)))
             .collect();
-        json!({
-            "sent": self.sent,
-            "gets": self.gets,
-            "sets": self.sets,
-            "deletes": self.deletes,
-            "others": self.others,
-            "skipped": self.skipped,
-            "rows_skipped": self.rows_skipped,
-            "values_cut": self.values_cut,
-            "retries": self.retries,
-            "answered": self.answered,
+        let mut all = json!({
             "wrong": self.wrong_total(),
             "wrong_by_kind": wrong,
-            "lost": self.lost,
-            "late": self.late,
-            "duplicates": self.duplicates,
-            "reordered": self.reordered,
-            "pieces_reordered": self.pieces_reordered,
-            "in_pieces": self.in_pieces,
-            "others_answered": self.others_answered,
-            "unexpected": self.unexpected,
-            "bad_datagrams": self.bad_datagrams,
-            "pieces_dropped": self.pieces_dropped,
-            "keys_asked": self.keys_asked,
-            "hits": self.hits,
-            "unchecked": self.unchecked,
             "misses": self.misses(),
             "hit_rate": share(self.hits, self.keys_asked),
-            "refusals": self.refusals,
             "seconds": self.elapsed.as_secs_f64(),
             "sent_per_s": per_second(self.sent, self.elapsed),
             "answered_per_s": per_second(self.answered, self.elapsed),
             "latency_us": spread(&self.latency_ns),
             "service_us": spread(&self.service_ns),
             "late_us": spread(&self.late_ns),
-            "held": self.held,
             "over_time": self.series.json(),
-        })
+        });
+        macro_rules! counters {
+            ($($counter:ident)*) => { [$((stringify!($counter), self.$counter)),*] };
+        }
+        for (name, n) in counters! {
+            sent gets sets deletes others skipped rows_skipped values_cut retries answered lost late
+            duplicates reordered pieces_reordered in_pieces others_answered unexpected bad_datagrams
+            pieces_dropped keys_asked hits unchecked refusals held
+        } {
+            all[name] = n.into();
+        }
+        all
     }
 }
 

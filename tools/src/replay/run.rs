@@ -80,7 +80,7 @@ impl Default for Plan {
 ///
 /// # Errors
 /// [`PlayError`]: the capture or the link broke. A server's faults are in the report.
-pub fn play<S: Source, L: Link>(
+pub fn play<S: Source + ?Sized, L: Link>(
     source: &mut S,
     link: &mut L,
     plan: &Plan,
@@ -116,7 +116,7 @@ fn ns(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-struct Player<'a, S, L> {
+struct Player<'a, S: ?Sized, L> {
     source: &'a mut S,
     link: &'a mut L,
     plan: &'a Plan,
@@ -138,7 +138,7 @@ struct Player<'a, S, L> {
     service_port: Option<u16>,
 }
 
-impl<S: Source, L: Link> Player<'_, S, L> {
+impl<S: Source + ?Sized, L: Link> Player<'_, S, L> {
     fn run(&mut self, mut progress: impl FnMut(&Report)) -> Result<(), PlayError> {
         let mut told = Duration::ZERO;
         loop {

@@ -24,20 +24,6 @@ pub trait Source {
     }
 }
 
-impl<S: Source + ?Sized> Source for Box<S> {
-    fn next_frame(&mut self) -> Result<Option<(u64, &[u8])>, PlayError> {
-        (**self).next_frame()
-    }
-
-    fn rewind(&mut self) -> Result<(), PlayError> {
-        (**self).rewind()
-    }
-
-    fn rows(&self) -> (u64, u64) {
-        (**self).rows()
-    }
-}
-
 impl Source for Reader {
     fn next_frame(&mut self) -> Result<Option<(u64, &[u8])>, PlayError> {
         if self.advance()? { Ok(Some((self.time_ns(), self.frame()))) } else { Ok(None) }

@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::report::named;
 use crate::workload::{keys, values};
 use gnomon_client::codec::reply::parse;
 use gnomon_client::codec::{Malformed, Protocol, Reply, Value};
@@ -13,53 +14,27 @@ use gnomon_client::codec::{Malformed, Protocol, Reply, Value};
 /// Most keys that a request datagram can hold: one-byte keys and blanks in 1,472 bytes.
 const KEYS_MAX: usize = 768;
 
-/// What is wrong with a reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Wrong {
-    /// The text does not follow the protocol.
-    Malformed,
-    /// An error line instead of an answer.
-    Refused,
-    /// A value for a key that was not requested.
-    Key,
-    /// More values for a key than it was requested.
-    Extra,
-    /// Bytes that were never stored under the key.
-    Value,
-    /// Flags that were never stored with the key.
-    Flags,
-    /// A set that was not stored.
-    NotStored,
-    /// A miss where only hits are expected.
-    Miss,
-}
-
-impl Wrong {
-    /// All of them, in the order of the counters.
-    pub const ALL: [Self; 8] = [
-        Self::Malformed,
-        Self::Refused,
-        Self::Key,
-        Self::Extra,
-        Self::Value,
-        Self::Flags,
-        Self::NotStored,
-        Self::Miss,
-    ];
-
-    /// Name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::Refused => "refused",
-            Self::Key => "key",
-            Self::Extra => "extra",
-            Self::Value => "value",
-            Self::Flags => "flags",
-            Self::NotStored => "not_stored",
-            Self::Miss => "miss",
-        }
+named! {
+    /// What is wrong with a reply.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[repr(usize)]
+    pub enum Wrong {
+        /// The text does not follow the protocol.
+        Malformed = "malformed",
+        /// An error line instead of an answer.
+        Refused = "refused",
+        /// A value for a key that was not requested.
+        Key = "key",
+        /// More values for a key than it was requested.
+        Extra = "extra",
+        /// Bytes that were never stored under the key.
+        Value = "value",
+        /// Flags that were never stored with the key.
+        Flags = "flags",
+        /// A set that was not stored.
+        NotStored = "not_stored",
+        /// A miss where only hits are expected.
+        Miss = "miss",
     }
 }
 

@@ -4,8 +4,10 @@
 //! ended early leaves what was measured. [`table`] shows them to people. Fails as the file system
 //! does.
 
+mod named;
 pub mod table;
 
+pub(crate) use named::named;
 use serde_json::{Map, Value};
 use std::fs;
 use std::io;

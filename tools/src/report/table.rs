@@ -15,11 +15,31 @@ pub struct Table {
     pub title: &'static str,
     /// What it says, in a sentence or two.
     pub says: &'static str,
-    /// Fields of the rows, from left to right.
-    pub columns: &'static [&'static str],
+    /// Fields of the rows, from left to right, with blanks between.
+    pub columns: &'static str,
     /// What is drawn of it.
     pub plot: Option<Draw>,
 }
+
+/// A table: its name, its title, its columns, what it says, and what is drawn of it if anything is.
+/// Several, a semicolon behind each, are a slice.
+macro_rules! table {
+    ($name:literal $title:literal [$columns:expr] $says:literal $(=> $plot:expr)?) => {
+        $crate::report::table::Table {
+            name: $name,
+            title: $title,
+            says: $says,
+            columns: $columns,
+            plot: $crate::report::table::table!(@plot $($plot)?),
+        }
+    };
+    ($($name:literal $title:literal [$columns:expr] $says:literal $(=> $plot:expr)?;)+) => {
+        &[$($crate::report::table::table! { $name $title [$columns] $says $(=> $plot)? }),+]
+    };
+    (@plot) => { None };
+    (@plot $plot:expr) => { Some($plot) };
+}
+pub(crate) use table;
 
 /// What is drawn of a table.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +81,7 @@ impl Table {
     fn used(&self, rows: &[Value]) -> Vec<&'static str> {
         let has = |row: &Value, column: &str| row.get(column).is_some_and(|v| !v.is_null());
         let used = |column: &&str| rows.iter().any(|row| has(row, column));
-        self.columns.iter().copied().filter(used).collect()
+        self.columns.split_ascii_whitespace().filter(used).collect()
     }
 
     /// As Markdown.
@@ -153,7 +173,7 @@ mod tests {
         name: "t",
         title: "A title",
         says: "",
-        columns: &["what", "n", "never"],
+        columns: "what n never",
         plot: Some(Draw::Bars { label: "what", y: "n", parts: &["n"] }),
     };
 

@@ -14,7 +14,7 @@ use super::load::{Load, Shape};
 use super::paced::{Pace, Paced};
 use super::thread_cpu;
 use crate::plot::Axis;
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use crate::workload::Popularity;
 use clap::Parser;
 use dataplane::stages::batch::{BatchMode, BatchPolicy};
@@ -39,51 +39,24 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// Longest measurement: a rate that is not reached must not keep it for ever.
 const MEASURE_MAX: Duration = Duration::from_secs(60);
 
-const COLUMNS: &[&str] = &[
-    "engine",
-    "mode",
-    "batch",
-    "in_flight",
-    "load",
-    "offered_per_s",
-    "per_s",
-    "mean_batch",
-    "cpu_ns",
-    "p50_us",
-    "p95_us",
-    "p99_us",
-];
+const COLUMNS: &str = "engine mode batch in_flight load offered_per_s per_s mean_batch cpu_ns \
+    p50_us p95_us p99_us";
 
-const TABLES: [Table; 4] = [
-    Table {
-        name: "throughput",
-        title: "Throughput by batch size, closed loop",
-        says: "As many requests under way as two batches of the CPU engine hold, or one more than are in flight.",
-        columns: COLUMNS,
-        plot: Some(Draw::over_log("batch", "per_s", "curve")),
-    },
-    Table {
-        name: "latency",
-        title: "Latency by batch size, closed loop",
-        says: "The same measurements: large batches wait for their own requests.",
-        columns: &["engine", "mode", "batch", "in_flight", "p50_us", "p95_us", "p99_us"],
-        plot: Some(Draw::Lines { x: Axis::log("batch"), y: Axis::log("p95_us"), by: "curve" }),
-    },
-    Table {
-        name: "in_flight",
-        title: "Throughput by batches in flight",
-        says: "The kernels on the SIMT executor.",
-        columns: COLUMNS,
-        plot: Some(Draw::over_log("in_flight", "per_s", "curve")),
-    },
-    Table {
-        name: "load",
-        title: "Latency by load, open loop, batches of 512",
-        says: "From when a request is due to when its reply leaves, at parts of the closed loop's peak. A fixed batch waits to be filled, at most 1 ms; an adaptive one for nothing.",
-        columns: COLUMNS,
-        plot: Some(Draw::Lines { x: Axis::linear("load"), y: Axis::log("p95_us"), by: "curve" }),
-    },
-];
+const TABLES: &[Table] = table! {
+    "throughput" "Throughput by batch size, closed loop" [COLUMNS]
+        "As many requests under way as two batches of the CPU engine hold, or one more than are in flight."
+        => Draw::over_log("batch", "per_s", "curve");
+    "latency" "Latency by batch size, closed loop"
+        ["engine mode batch in_flight p50_us p95_us p99_us"]
+        "The same measurements: large batches wait for their own requests."
+        => Draw::Lines { x: Axis::log("batch"), y: Axis::log("p95_us"), by: "curve" };
+    "in_flight" "Throughput by batches in flight" [COLUMNS]
+        "The kernels on the SIMT executor."
+        => Draw::over_log("in_flight", "per_s", "curve");
+    "load" "Latency by load, open loop, batches of 512" [COLUMNS]
+        "From when a request is due to when its reply leaves, at parts of the closed loop's peak. A fixed batch waits to be filled, at most 1 ms; an adaptive one for nothing."
+        => Draw::Lines { x: Axis::linear("load"), y: Axis::log("p95_us"), by: "curve" };
+};
 
 /// What to measure.
 #[derive(Debug, Parser)]
@@ -169,7 +142,7 @@ impl Cli {
             pace: Pace::Closed,
         };
         frame.report.row("throughput", self.measure(&bench, case, None)?)?;
-        Ok(frame.end(&TABLES)?)
+        Ok(frame.end(TABLES)?)
     }
 
     fn measure(

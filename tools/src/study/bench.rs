@@ -46,11 +46,7 @@ pub struct Bench {
     reader: Option<Mutex<Reader>>,
 }
 
-impl std::fmt::Debug for Bench {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bench").field("config", &self.config).finish_non_exhaustive()
-    }
-}
+base::opaque!(Bench, |it| config: it.config);
 
 /// How a worker works.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 use super::frame::{Common, Frame};
 use super::tco::positive;
 use crate::gpu_check::Extent;
-use crate::gpu_check::consolidation::{self, CONSOLIDATION, CONSOLIDATION_COURSE, GETS_PER_S};
+use crate::gpu_check::consolidation::{self, GETS_PER_S};
 use crate::gpu_check::lab::Lab;
 use crate::gpu_check::plan::Kind;
 use clap::Parser;
@@ -49,6 +49,6 @@ impl Cli {
         let mut lab = Lab::new(&card, extent.pick(ITEMS, 1000), extent)?;
         let rate = self.rate.unwrap_or_else(|| extent.pick(GETS_PER_S, 1e4));
         consolidation::run(&mut lab, rate, extent, &mut frame.report)?;
-        Ok(frame.end(&[CONSOLIDATION, CONSOLIDATION_COURSE])?)
+        Ok(frame.end(consolidation::TABLES)?)
     }
 }

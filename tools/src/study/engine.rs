@@ -93,11 +93,7 @@ pub struct Beside {
     forced: bool,
 }
 
-impl std::fmt::Debug for Beside {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Beside").field("offload", &self.offload).finish_non_exhaustive()
-    }
-}
+base::opaque!(Beside, |it| offload: it.offload);
 
 impl Beside {
     /// Puts the store's first `items` items into the index, or the rows, of a GPU over this region.

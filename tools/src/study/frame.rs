@@ -136,7 +136,7 @@ mod tests {
         frame.report.row("t", json!({ "x": 1, "y": 2.0 })).unwrap();
         let (x, y) = (Axis::linear("x"), Axis::linear("y"));
         let plot = Some(Draw::Lines { x, y, by: "z" });
-        frame.end(&[Table { name: "t", title: "", says: "", columns: &["x", "y"], plot }]).unwrap();
+        frame.end(&[Table { name: "t", title: "", says: "", columns: "x y", plot }]).unwrap();
         let kept = fs::read(dir.path().join("new/some.json")).unwrap();
         let kept: Value = serde_json::from_slice(&kept).unwrap();
         assert_eq!(

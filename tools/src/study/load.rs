@@ -3,6 +3,7 @@
 //! In: the number of an item, or several. Out: the frame of a request, and whether a reply is the
 //! right one to the byte. Items are known by their numbers: key and value follow from that.
 
+use crate::report::named;
 use base::checksum;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use gnomon_client::codec::reply::append_value;
@@ -29,27 +30,29 @@ const TEXT_AT: usize = UDP_AT + 8 + 8;
 /// The protocol's number (RFC 768).
 const UDP: u8 = 17;
 
-/// What is asked, one request to a datagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Load {
-    /// One key that is there.
-    Get,
-    /// One key that is not.
-    Miss,
-    /// Several keys that are there.
-    Multiget,
-    /// A key that is there gets a new value.
-    Set,
-    /// A one-sided read of an item that is there.
-    Read,
-    /// [`Load::Get`] over IPv6.
-    Get6,
-    /// [`Load::Get`] with a VLAN tag.
-    Vlan,
-    /// One key that is there, by `mg` with the flags k and v.
-    Mg,
-    /// The same by a binary get.
-    Binary,
+named! {
+    /// What is asked, one request to a datagram.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+    pub enum Load {
+        /// One key that is there.
+        Get = "get",
+        /// One key that is not.
+        Miss = "miss",
+        /// Several keys that are there.
+        Multiget = "multiget",
+        /// A key that is there gets a new value.
+        Set = "set",
+        /// A one-sided read of an item that is there.
+        Read = "read",
+        /// [`Load::Get`] over IPv6.
+        Get6 = "get6",
+        /// [`Load::Get`] with a VLAN tag.
+        Vlan = "vlan",
+        /// One key that is there, by `mg` with the flags k and v.
+        Mg = "mg",
+        /// The same by a binary get.
+        Binary = "binary",
+    }
 }
 
 /// Keys in a request of [`Load::Multiget`].
@@ -181,21 +184,6 @@ impl Load {
         Self::Mg,
         Self::Binary,
     ];
-
-    /// The word for people and flags.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Miss => "miss",
-            Self::Multiget => "multiget",
-            Self::Set => "set",
-            Self::Read => "read",
-            Self::Get6 => "get6",
-            Self::Vlan => "vlan",
-            Self::Mg => "mg",
-            Self::Binary => "binary",
-        }
-    }
 
     /// Items that one request gets.
     pub fn keys(self) -> usize {

@@ -6,6 +6,7 @@
 //! hints, which the worker finds out and counts.
 
 use super::bench::Bench;
+use crate::report::named;
 use dataplane::stages::engine::cpu_engine::{keys, read};
 use dataplane::stages::engine::dispatch::is_look_up;
 use gpu::{
@@ -20,25 +21,16 @@ pub const AS_A_CARD: Duration = Duration::from_micros(20);
 /// Batches in flight.
 const PLACES: usize = 4;
 
-/// What is reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Hints {
-    /// Where items are.
-    Hints,
-    /// And how replies begin.
-    WithHeads,
-    /// The replies themselves, of up to 240 bytes.
-    WholeReplies,
-}
-
-impl Hints {
-    /// The word for tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Hints => "hints",
-            Self::WithHeads => "hints and heads",
-            Self::WholeReplies => "whole replies",
-        }
+named! {
+    /// What is reported.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+    pub enum Hints {
+        /// Where items are.
+        Hints = "hints",
+        /// And how replies begin.
+        WithHeads = "hints and heads",
+        /// The replies themselves, of up to 240 bytes.
+        WholeReplies = "whole replies",
     }
 }
 
@@ -51,11 +43,7 @@ pub struct Foretold {
     replies: Vec<WholeReply>,
 }
 
-impl std::fmt::Debug for Foretold {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Foretold").field("requests", &self.descs.len()).finish_non_exhaustive()
-    }
-}
+base::opaque!(Foretold, |it| requests: it.descs.len());
 
 impl Foretold {
     /// Reads the requests and looks their keys up. Of those that are no look-ups there is nothing to

@@ -68,11 +68,7 @@ pub enum Other<'a> {
     Foretold(&'a Arc<Foretold>),
 }
 
-impl std::fmt::Debug for Walk<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Walk").field("workers", &self.workers).finish_non_exhaustive()
-    }
-}
+base::opaque!(Walk<'_>, |it| workers: it.workers);
 
 impl std::fmt::Debug for Other<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

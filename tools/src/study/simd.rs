@@ -10,76 +10,32 @@
 use super::frame::{Common, Frame};
 use super::kernels::{BATCH, Case, Dialect};
 use super::lanes::{self, Sums, WARP};
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::error::Error;
 
-const COLUMNS: &[&str] = &[
-    "index",
-    "dialect",
-    "keys",
-    "hits",
-    "batch",
-    "active_lanes",
-    "steps_per_request",
-    "accesses_per_request",
-    "sectors_per_access",
-    "sectors_per_request",
-    "found",
-];
+const COLUMNS: &str = "index dialect keys hits batch active_lanes steps_per_request \
+    accesses_per_request sectors_per_access sectors_per_request found";
 
-const TABLES: [Table; 5] = [
-    Table {
-        name: "keys",
-        title: "Lanes by length of keys",
-        says: "Keys of one length, and of several in one batch.",
-        columns: COLUMNS,
-        plot: Some(Draw::Bars {
-            label: "keys",
-            y: "sectors_per_request",
-            parts: &["setassoc", "cuckoo"],
-        }),
-    },
-    Table {
-        name: "batch",
-        title: "Active lanes by size of the batch",
-        says: "A batch that does not fill its warps leaves lanes idle.",
-        columns: COLUMNS,
-        plot: Some(Draw::over_log("batch", "active_lanes", "index")),
-    },
-    Table {
-        name: "hits",
-        title: "Active lanes by hit rate",
-        says: "Percent of the keys that the index has.",
-        columns: COLUMNS,
-        plot: Some(Draw::lines("hits", "active_lanes", "index")),
-    },
-    Table {
-        name: "dialect",
-        title: "ASCII and binary",
-        says: "Of a binary request the kernels find the key and look it up, the host reads the rest; `mixed` has every other one so.",
-        columns: COLUMNS,
-        plot: None,
-    },
-    Table {
-        name: "width",
-        title: "Warps of 8 to 64 lanes",
-        says: "What each thread did among 32 lanes, its threads made warps of another width again: control flow and accesses are replayed, not run; votes and shuffles stay those of 32, and 64 join two warps of one role (every other one is a helper). `slots`: lanes, idle or not, that a request's basic blocks take; `beside_8`: the slots of 8 lanes over these, which is how fast they are issued by as many lanes, if memory is no limit.",
-        columns: &[
-            "index",
-            "keys",
-            "width",
-            "active_lanes",
-            "slots_per_request",
-            "beside_8",
-            "accesses_per_request",
-            "sectors_per_access",
-            "sectors_per_request",
-        ],
-        plot: Some(Draw::over_log("width", "beside_8", "what")),
-    },
-];
+const TABLES: &[Table] = table! {
+    "keys" "Lanes by length of keys" [COLUMNS]
+        "Keys of one length, and of several in one batch."
+        => Draw::Bars { label: "keys", y: "sectors_per_request", parts: &["setassoc", "cuckoo"] };
+    "batch" "Active lanes by size of the batch" [COLUMNS]
+        "A batch that does not fill its warps leaves lanes idle."
+        => Draw::over_log("batch", "active_lanes", "index");
+    "hits" "Active lanes by hit rate" [COLUMNS]
+        "Percent of the keys that the index has."
+        => Draw::lines("hits", "active_lanes", "index");
+    "dialect" "ASCII and binary" [COLUMNS]
+        "Of a binary request the kernels find the key and look it up, the host reads the rest; `mixed` has every other one so.";
+    "width" "Warps of 8 to 64 lanes"
+        ["index keys width active_lanes slots_per_request beside_8 accesses_per_request \
+          sectors_per_access sectors_per_request"]
+        "What each thread did among 32 lanes, its threads made warps of another width again: control flow and accesses are replayed, not run; votes and shuffles stay those of 32, and 64 join two warps of one role (every other one is a helper). `slots`: lanes, idle or not, that a request's basic blocks take; `beside_8`: the slots of 8 lanes over these, which is how fast they are issued by as many lanes, if memory is no limit."
+        => Draw::over_log("width", "beside_8", "what");
+};
 
 /// Widths of a warp, the narrowest first.
 const WIDTHS: [u32; 4] = [8, 16, 32, 64];
@@ -120,7 +76,7 @@ impl Cli {
                 }
             }
         }
-        Ok(frame.end(&TABLES)?)
+        Ok(frame.end(TABLES)?)
     }
 
     /// A batch by width of the warps.

@@ -6,7 +6,7 @@
 //! ratio that no rounding of them gives is a slip in one of the three.
 
 use super::frame::{Common, Frame};
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::error::Error;
@@ -46,30 +46,22 @@ const COMPARISON: [(&str, f64, f64, f64); 8] = [
     ("FPGA (Blott et al.)", 13.02, 106.7, 1.75),
 ];
 
-const OWNERSHIP_TABLE: Table = Table {
-    name: "ownership",
-    title: "Total cost of ownership (FPGA appliance, table 2)",
-    says: "Operations per second and dollar a year: as printed, and as the printed rate and total give it.",
-    columns: &["system", "mops", "million_dollars", "printed", "recomputed", "agrees"],
-    plot: Some(Draw::Bars {
-        label: "system",
-        y: "operations per second and dollar",
-        parts: &["recomputed"],
-    }),
+const OWNERSHIP_TABLE: Table = table! {
+    "ownership" "Total cost of ownership (FPGA appliance, table 2)"
+    ["system mops million_dollars printed recomputed agrees"]
+    "Operations per second and dollar a year: as printed, and as the printed rate and total give it."
+    => Draw::Bars { label: "system", y: "operations per second and dollar", parts: &["recomputed"] }
 };
-const ENERGY_TABLE: Table = Table {
-    name: "energy",
-    title: "Energy (FPGA appliance, table 3)",
-    says: "Thousand operations per second and watt: as printed, and as the printed rate and power give it.",
-    columns: &["system", "watts", "kops", "printed", "recomputed", "agrees"],
-    plot: Some(Draw::Bars { label: "system", y: "KOps/s per watt", parts: &["recomputed"] }),
+const ENERGY_TABLE: Table = table! {
+    "energy" "Energy (FPGA appliance, table 3)" ["system watts kops printed recomputed agrees"]
+    "Thousand operations per second and watt: as printed, and as the printed rate and power give it."
+    => Draw::Bars { label: "system", y: "KOps/s per watt", parts: &["recomputed"] }
 };
-const COMPARISON_TABLE: Table = Table {
-    name: "comparison",
-    title: "Per watt and dollar (MemcachedGPU, table 6)",
-    says: "The watts and the price of processor and GPU that the printed ratios mean, and yours where given.",
-    columns: &["system", "mrps", "krps_per_watt", "krps_per_dollar", "watts", "dollars"],
-    plot: Some(Draw::Bars { label: "system", y: "KRPS per watt", parts: &["krps_per_watt"] }),
+const COMPARISON_TABLE: Table = table! {
+    "comparison" "Per watt and dollar (MemcachedGPU, table 6)"
+    ["system mrps krps_per_watt krps_per_dollar watts dollars"]
+    "The watts and the price of processor and GPU that the printed ratios mean, and yours where given."
+    => Draw::Bars { label: "system", y: "KRPS per watt", parts: &["krps_per_watt"] }
 };
 
 /// What of yours is set beside the papers' machines.

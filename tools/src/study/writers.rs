@@ -8,7 +8,8 @@
 use super::frame::{Common, Frame};
 use super::load::Shape;
 use super::median;
-use crate::report::table::{Draw, Table};
+use crate::report::named;
+use crate::report::table::{Draw, Table, table};
 use crate::workload::{Popularity, Sampler};
 use clap::Parser;
 use memcache::Store as SetRequest;
@@ -26,22 +27,13 @@ const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
 /// SETs of a burst.
 const BURST: usize = 16;
 
-const TABLES: [Table; 2] = [
-    Table {
-        name: "rate",
-        title: "SETs of one size class by writers",
-        says: "Medians of rounds, both ways in turn; `times_singly` is the rate over that of the same writers one item at a time.",
-        columns: &["way", "writers", "per_s", "times_singly"],
-        plot: Some(Draw::lines("writers", "per_s", "way")),
-    },
-    Table {
-        name: "hits",
-        title: "Hits where half of the items fit",
-        says: "The same GETs both ways, by Zipf's law (0.99); what misses is stored.",
-        columns: &["way", "gets", "hit_percent", "evicted"],
-        plot: None,
-    },
-];
+const TABLES: &[Table] = table! {
+    "rate" "SETs of one size class by writers" ["way writers per_s times_singly"]
+        "Medians of rounds, both ways in turn; `times_singly` is the rate over that of the same writers one item at a time."
+        => Draw::lines("writers", "per_s", "way");
+    "hits" "Hits where half of the items fit" ["way gets hit_percent evicted"]
+        "The same GETs both ways, by Zipf's law (0.99); what misses is stored.";
+};
 
 /// What to measure.
 #[derive(Debug, Parser)]
@@ -59,25 +51,18 @@ pub struct Cli {
     rounds: Option<u64>,
 }
 
-/// How items are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Each by itself: a lock of the class to take a chunk, and one to give back what was replaced.
-    Singly,
-    /// Bursts: two locks for all of one.
-    Bursts,
+named! {
+    /// How items are stored.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Way {
+        /// Each by itself: a lock of the class to take a chunk, and one to give back what was replaced.
+        Singly = "singly",
+        /// Bursts: two locks for all of one.
+        Bursts = "16 at once",
+    }
 }
 
 impl Way {
-    const ALL: [Self; 2] = [Self::Singly, Self::Bursts];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Singly => "singly",
-            Self::Bursts => "16 at once",
-        }
-    }
-
     /// Stores these.
     fn store(self, session: &mut Session, keys: &[Vec<u8>], value: &[u8]) -> Result<(), String> {
         if self == Self::Bursts {
@@ -146,7 +131,7 @@ impl Cli {
                     "hit_percent": 100.0 * hits as f64 / gets as f64 }),
             )?;
         }
-        Ok(frame.end(&TABLES)?)
+        Ok(frame.end(TABLES)?)
     }
 
     /// Hits among so many GETs of keys of which half have room, and items evicted.

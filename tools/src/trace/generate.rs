@@ -46,6 +46,7 @@ pub struct Trace {
 
 /// Why a trace cannot be written.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum GenerateError {
     /// The workload cannot be.
     #[error(transparent)]
@@ -53,33 +54,21 @@ pub enum GenerateError {
     /// The CSV trace cannot be read.
     #[error(transparent)]
     Csv(#[from] CsvError),
-    /// Client and server addresses of different families.
     #[error("--src and --dst must both be IPv4 or both be IPv6")]
     Families,
-    /// A request would not fit one packet.
     #[error(
         "the longest request takes {need} bytes of UDP payload and a packet holds {room}: \
          use smaller keys or values, or fewer keys per get"
     )]
-    TooLong {
-        /// Payload bytes needed.
-        need: usize,
-        /// Payload bytes there are.
-        room: usize,
-    },
-    /// The share is none.
+    TooLong { need: usize, room: usize },
     #[error("the share of corrupt packets must be at least 0 and less than 1, not {0}")]
     Corrupt(f64),
-    /// The rate is no rate.
     #[error("the rate must be a number of packets per second above 0")]
     Rate,
-    /// Times of a trace that there is not.
     #[error("--timing trace takes the times of a CSV trace: give one with --trace")]
     NoTrace,
-    /// A trace names its own keys.
     #[error("--preload stores the keys of a workload; those of a CSV trace are not known before")]
     Preload,
-    /// The file cannot be written.
     #[error("cannot write the capture: {0}")]
     Io(#[from] io::Error),
 }

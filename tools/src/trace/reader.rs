@@ -23,44 +23,18 @@ const MICROSECONDS: u64 = 1_000_000;
 
 /// Why a capture file cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum ReadError {
-    /// The file cannot be opened.
     #[error("cannot open {path}: {source}; check the name and the permissions")]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The OS error.
-        source: io::Error,
-    },
-    /// Reading failed midway.
+    Open { path: PathBuf, source: io::Error },
     #[error("cannot read {path} any further: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The OS error.
-        source: io::Error,
-    },
-    /// No capture file at all.
+    Io { path: PathBuf, source: io::Error },
     #[error("{0} is neither a pcap nor a pcapng file; make one with gnomon-pcapgen")]
     Magic(PathBuf),
-    /// A capture of something else.
     #[error("{path} holds frames of link type {linktype}, not Ethernet (1)")]
-    LinkType {
-        /// The file.
-        path: PathBuf,
-        /// What it holds.
-        linktype: u32,
-    },
-    /// The file breaks off or contradicts itself.
+    LinkType { path: PathBuf, linktype: u32 },
     #[error("{path} is damaged after {frames} frames: {what}")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Frames read before.
-        frames: u64,
-        /// What is wrong.
-        what: &'static str,
-    },
+    Damaged { path: PathBuf, frames: u64, what: &'static str },
 }
 
 /// The file, and before it the bytes that said which kind it is.
@@ -83,11 +57,7 @@ pub struct Reader {
     frame: Vec<u8>,
 }
 
-impl std::fmt::Debug for Reader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader").field("path", &self.path).finish_non_exhaustive()
-    }
-}
+base::opaque!(Reader, |it| path: it.path);
 
 impl Reader {
     /// Opens a file and reads its header.

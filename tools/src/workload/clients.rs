@@ -18,31 +18,17 @@ pub struct Clients {
 
 /// The clients do not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum BadClients {
-    /// No clients, or no addresses for them.
     #[error("at least one client and one client address are needed")]
     None,
-    /// The ports run past 65535.
     #[error(
         "{count} clients on {addresses} addresses need ports up to {last}, beyond 65535: \
          give more --src-addresses or a lower --src-port"
     )]
-    Ports {
-        /// Clients wanted.
-        count: u32,
-        /// Addresses to share.
-        addresses: u32,
-        /// The last port they would need.
-        last: u32,
-    },
-    /// The addresses run past the end of the address space.
+    Ports { count: u32, addresses: u32, last: u32 },
     #[error("{addresses} addresses from {first} on run past the last address there is")]
-    Addresses {
-        /// The first address.
-        first: IpAddr,
-        /// Addresses wanted.
-        addresses: u32,
-    },
+    Addresses { first: IpAddr, addresses: u32 },
 }
 
 impl Clients {

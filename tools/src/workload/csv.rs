@@ -34,30 +34,16 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 /// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum CsvError {
-    /// The file cannot be opened.
     #[error("cannot open {path}: {source}; check the name and the permissions")]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The OS error.
-        source: io::Error,
-    },
-    /// Reading failed midway.
+    Open { path: PathBuf, source: io::Error },
     #[error("cannot read the trace beyond line {line}: {source}")]
-    Io {
-        /// Lines read before.
-        line: u64,
-        /// The OS error.
-        source: io::Error,
-    },
-    /// No text file of lines.
+    Io { line: u64, source: io::Error },
     #[error("line {0} of the trace is longer than 64 KB: is it unpacked CSV?")]
     Line(u64),
-    /// The header lacks a column.
     #[error("the trace's header names no column for the {0}; known names are {1}")]
     Column(&'static str, &'static str),
-    /// Nothing in it.
     #[error(
         "none of the trace's {0} rows makes sense; the order without a header is \
          time, key, key size, value size, client, operation, TTL"
@@ -298,23 +284,12 @@ fn row(record: &ByteRecord, places: &Places) -> Option<Row> {
 }
 
 fn verb(name: &[u8]) -> Option<Verb> {
-    let is = |names: &[&str]| names.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name));
-    if is(&["get", "gets", "get_lease", "read"]) {
+    let is = |names: &str| names.split(' ').any(|n| n.as_bytes().eq_ignore_ascii_case(name));
+    if is("get gets get_lease read") {
         Some(Verb::Get)
-    } else if is(&[
-        "set",
-        "add",
-        "replace",
-        "append",
-        "prepend",
-        "cas",
-        "incr",
-        "decr",
-        "set_lease",
-        "write",
-    ]) {
+    } else if is("set add replace append prepend cas incr decr set_lease write") {
         Some(Verb::Set)
-    } else if is(&["delete", "delete_lease"]) {
+    } else if is("delete delete_lease") {
         Some(Verb::Delete)
     } else {
         None

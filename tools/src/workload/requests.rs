@@ -34,34 +34,18 @@ pub struct Workload {
 
 /// A workload that cannot be.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum WorkloadError {
-    /// No keys, or a bad exponent.
     #[error("at least one key and a Zipf exponent from 0 up are needed")]
     Popularity,
-    /// Key sizes out of range.
     #[error("key sizes must lie between 1 and {KEY_MAX_BYTES} bytes, not {0}")]
     KeySize(Sizes),
-    /// Too many keys for their size.
     #[error("{keys} keys need longer names: there are only {capacity} keys of {size} bytes")]
-    KeyNames {
-        /// Keys wanted.
-        keys: u64,
-        /// The least key size.
-        size: usize,
-        /// Names of that size.
-        capacity: u64,
-    },
-    /// The ratio is no share.
+    KeyNames { keys: u64, size: usize, capacity: u64 },
     #[error("the share of gets must lie between 0 and 1, not {0}")]
     GetRatio(f64),
-    /// More keys per get than keys.
     #[error("a get of {multi_get} different keys needs 1 to {keys} keys")]
-    MultiGet {
-        /// Keys per get.
-        multi_get: u32,
-        /// Keys in all.
-        keys: u64,
-    },
+    MultiGet { multi_get: u32, keys: u64 },
     /// Clients do not fit.
     #[error(transparent)]
     Clients(#[from] BadClients),

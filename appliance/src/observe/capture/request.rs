@@ -4,6 +4,7 @@
 //! percent-encoded. Fails with a [`RequestError`] that says what is wrong with a query.
 
 use dataplane::capture::{Filter, KeyPattern, What};
+use dataplane::observe::encoded;
 use driver_shim::SLOT_BYTES;
 use std::fmt::Write;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -93,8 +94,7 @@ impl Request {
         let filter = &self.filter;
         let mut query = format!("snaplen={}", filter.snap_bytes);
         let mut put = |name: &str, value: &[u8]| {
-            let _ = write!(query, "&{name}=");
-            encode(value, &mut query);
+            let _ = write!(query, "&{name}={}", encoded(value));
         };
         match filter.what {
             What::Traffic => put("what", b"traffic"),
@@ -115,18 +115,6 @@ impl Request {
             put("seconds", seconds.to_string().as_bytes());
         }
         query
-    }
-}
-
-/// Percent-encodes everything but the unreserved characters of RFC 3986.
-fn encode(value: &[u8], into: &mut String) {
-    for &byte in value {
-        match byte {
-            b'-' | b'.' | b'_' | b'~' => into.push(byte.into()),
-            _ if byte.is_ascii_alphanumeric() => into.push(byte.into()),
-            // Writing to a String cannot fail.
-            _ => drop(write!(into, "%{byte:02X}")),
-        }
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! In: [`Sources`]. Out: their families, for [`own`](super::own).
 
-use super::family::{Exposition, Family, Field, Kind, WORKER, counter, fields, gauge};
+use super::family::{
+    Exposition, Family, Field, WORKER, counter, families, fields, gauge, histogram,
+};
 use super::memcached::Page;
 use super::sources::Sources;
 use dataplane::WorkerCounters;
@@ -10,21 +12,15 @@ use dataplane::observe::{Overview, overview};
 
 const ENGINE: &[&str] = &["worker", "engine"];
 
-static BATCHES: Family =
-    counter("gnomon_engine_batches_total", ENGINE, "Batches given to the engine.");
-static BATCHED: Family = counter("gnomon_engine_requests_total", ENGINE, "Requests in them.");
-static BATCH_SIZES: Family = Family {
-    name: "gnomon_engine_batch_requests",
-    kind: Kind::Histogram,
-    labels: WORKER,
-    help: "Requests in a batch.",
-};
-static BATCH_WAITS: Family = Family {
-    name: "gnomon_engine_batch_wait_seconds",
-    kind: Kind::Histogram,
-    labels: WORKER,
-    help: "How long the oldest request of a batch waited for the engine; 0 when it went in the turn in which it came.",
-};
+families! {
+    BATCHES counter "gnomon_engine_batches_total" ENGINE, "Batches given to the engine.";
+    BATCHED counter "gnomon_engine_requests_total" ENGINE, "Requests in them.";
+    BATCH_SIZES histogram "gnomon_engine_batch_requests" WORKER, "Requests in a batch.";
+    BATCH_WAITS histogram "gnomon_engine_batch_wait_seconds" WORKER, "How long the oldest request of a batch waited for the engine; 0 when it went in the turn in which it came.";
+    GPU_UP gauge "gnomon_gpu_up" &[], "The GPU engine works: 1, or 0 since it, or one of several, has failed; no sample without one.";
+    BATCH_LIMIT gauge "gnomon_engine_batch_limit" &[], "Most requests in a batch (`--batch`).";
+}
+
 /// Bits of the numbers that these distinguish: batches of up to 65,536; 1 µs to 1 s.
 const SIZE_BITS: std::ops::RangeInclusive<u32> = 0..=16;
 const WAIT_BITS: std::ops::RangeInclusive<u32> = 10..=30;
@@ -55,15 +51,6 @@ static GPU: &[(Family, &str)] = fields! { &[];
     counter "gnomon_gpu_feed_lost_total" "Changes that found no place on that way." "feed_lost";
     counter "gnomon_gpu_rests_total" "Times that the GPU rested for having been late." "gpu_rests";
 };
-static GPU_UP: Family = gauge(
-    "gnomon_gpu_up",
-    &[],
-    "The GPU engine works: 1, or 0 since it, or one of several, has failed; no sample without one.",
-);
-
-static BATCH_LIMIT: Family =
-    gauge("gnomon_engine_batch_limit", &[], "Most requests in a batch (`--batch`).");
-
 /// In the order of the page.
 pub(super) fn families() -> impl Iterator<Item = &'static Family> {
     [&BATCHES, &BATCHED, &BATCH_SIZES, &BATCH_WAITS]

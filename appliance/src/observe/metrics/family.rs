@@ -35,6 +35,9 @@ impl Kind {
 /// A family, and where its figure is.
 pub(super) type Field<T> = (Family, fn(&T) -> u64);
 
+/// Names of labels.
+type Labels = &'static [&'static str];
+
 /// A name and what stands behind it.
 #[derive(Debug)]
 pub struct Family {
@@ -43,28 +46,33 @@ pub struct Family {
     /// What it is.
     pub kind: Kind,
     /// Names of its labels.
-    pub labels: &'static [&'static str],
+    pub labels: Labels,
     /// One sentence for people.
     pub help: &'static str,
 }
 
 /// A counter's family.
-pub(super) const fn counter(
-    name: &'static str,
-    labels: &'static [&'static str],
-    help: &'static str,
-) -> Family {
+pub(super) const fn counter(name: &'static str, labels: Labels, help: &'static str) -> Family {
     Family { name, kind: Kind::Counter, labels, help }
 }
 
 /// A gauge's family.
-pub(super) const fn gauge(
-    name: &'static str,
-    labels: &'static [&'static str],
-    help: &'static str,
-) -> Family {
+pub(super) const fn gauge(name: &'static str, labels: Labels, help: &'static str) -> Family {
     Family { name, kind: Kind::Gauge, labels, help }
 }
+
+/// A histogram's family.
+pub(super) const fn histogram(name: &'static str, labels: Labels, help: &'static str) -> Family {
+    Family { name, kind: Kind::Histogram, labels, help }
+}
+
+/// Single families. Of each: what it is called here, type, name, labels, meaning.
+macro_rules! families {
+    ($($family:ident $kind:ident $name:literal $labels:expr, $help:literal;)*) => {
+        $(static $family: Family = $kind($name, $labels, $help);)*
+    };
+}
+pub(super) use families;
 
 /// Families with the same labels. Of each: type, name, meaning, and its row of `stats`; or its figure,
 /// of what is named behind the labels.

@@ -3,7 +3,7 @@
 //! In: what a thread of its own saw last. Out: families and samples; none of what is older than
 //! [`AGE_MAX`], because then the library hangs. No thread waits for that one.
 
-use super::family::{Exposition, Family, counter, fields, gauge};
+use super::family::{Exposition, Family, counter, families, fields, gauge};
 use gpu::vitals::Vitals;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -57,11 +57,9 @@ static FIELDS: &[Field] = fields! { GPU, v;
     counter "gnomon_gpu_ecc_uncorrected_total" "Memory errors that could not be corrected, since the driver was loaded." v.ecc_uncorrected.map(|n| n as f64);
 };
 
-static XIDS: Family = counter(
-    "gnomon_gpu_xid_errors_total",
-    &["gpu", "xid"],
-    "Critical errors that the driver reported, by NVIDIA's number (Xid).",
-);
+families! {
+    XIDS counter "gnomon_gpu_xid_errors_total" &["gpu", "xid"], "Critical errors that the driver reported, by NVIDIA's number (Xid).";
+}
 
 /// In the order of the page.
 pub(super) fn families() -> impl Iterator<Item = &'static Family> {

@@ -3,7 +3,9 @@
 //!
 //! In: [`Sources`]. Out: their families.
 
-use super::family::{Exposition, Family, Field, PORT, Seconds, WORKER, counter, fields, gauge};
+use super::family::{
+    Exposition, Family, Field, PORT, Seconds, WORKER, counter, families, fields, gauge,
+};
 use super::own::by_port;
 use super::sources::Sources;
 use crate::observe::health::PortSample;
@@ -23,20 +25,12 @@ static DOORS: &[Field<ExceptionPathCounters>] = fields! { PORT, d;
     counter "gnomon_side_door_reopened_total" "Times that the TAP device was made again after its removal." d.reopened;
 };
 
-static WORKER_STALLED: Family =
-    gauge("gnomon_worker_stalled", WORKER, "The worker has been stalled for a second or more.");
-static WORKER_STALLS: Family = counter(
-    "gnomon_worker_stalls_total",
-    WORKER,
-    "Times that it was stalled for a second or more.",
-);
-static CONTROL_STALLS: Family = counter(
-    "gnomon_control_stalls_total",
-    &[],
-    "Times that the control plane was stalled for half a second or more.",
-);
-static CONTROL_LONGEST: Family =
-    gauge("gnomon_control_stall_longest_seconds", &[], "The longest of them.");
+families! {
+    WORKER_STALLED gauge "gnomon_worker_stalled" WORKER, "The worker has been stalled for a second or more.";
+    WORKER_STALLS counter "gnomon_worker_stalls_total" WORKER, "Times that it was stalled for a second or more.";
+    CONTROL_STALLS counter "gnomon_control_stalls_total" &[], "Times that the control plane was stalled for half a second or more.";
+    CONTROL_LONGEST gauge "gnomon_control_stall_longest_seconds" &[], "The longest of them.";
+}
 
 /// In the order of the page.
 pub(super) fn families() -> impl Iterator<Item = &'static Family> {

@@ -3,7 +3,7 @@
 //! In: the pages of `stats` that the exporter reads. Out: what it makes of them. The metrics that
 //! it has only for servers with extstore or a proxy do not come up here, as they do not there.
 
-use super::family::{Exposition, Family, counter, fields, gauge};
+use super::family::{Exposition, Family, counter, families, fields, gauge};
 use super::sources::Sources;
 use dataplane::observe::{Overview, Rows, overview};
 use std::collections::BTreeMap;
@@ -11,23 +11,13 @@ use std::fmt::Display;
 
 const SLAB: &[&str] = &["slab"];
 
-static UP: Family = gauge("memcached_up", &[], "The server answers: 1.");
-static VERSION: Family = gauge("memcached_version", &["version"], "The server's version: 1.");
-static COMMANDS: Family = counter(
-    "memcached_commands_total",
-    &["command", "status"],
-    "Commands by name and what came of them.",
-);
-static SLAB_COMMANDS: Family = counter(
-    "memcached_slab_commands_total",
-    &["slab", "command", "status"],
-    "Commands by size class, name and what came of them.",
-);
-static SLAB_LRU_HITS: Family = counter(
-    "memcached_slab_lru_hits_total",
-    &["slab", "lru"],
-    "Hits by size class and segment; all are in `cold`.",
-);
+families! {
+    UP gauge "memcached_up" &[], "The server answers: 1.";
+    VERSION gauge "memcached_version" &["version"], "The server's version: 1.";
+    COMMANDS counter "memcached_commands_total" &["command", "status"], "Commands by name and what came of them.";
+    SLAB_COMMANDS counter "memcached_slab_commands_total" &["slab", "command", "status"], "Commands by size class, name and what came of them.";
+    SLAB_LRU_HITS counter "memcached_slab_lru_hits_total" &["slab", "lru"], "Hits by size class and segment; all are in `cold`.";
+}
 
 /// A family, and the row of a page that its figure is.
 type Row = (Family, &'static str);

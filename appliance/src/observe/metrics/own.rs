@@ -5,7 +5,9 @@
 
 use super::connections::MEMORY;
 use super::engines;
-use super::family::{Exposition, Family, Field, Kind, PORT, WORKER, counter, fields, gauge};
+use super::family::{
+    Exposition, Family, Field, PORT, WORKER, counter, families, fields, gauge, histogram,
+};
 use super::power::Power;
 use super::sources::Sources;
 use crate::observe::health::PortSample;
@@ -16,9 +18,17 @@ use dataplane::stages::exits::exception_path::ExceptionPathCounters;
 use driver_shim::Region;
 use store::StoreStats;
 
-static BUILD: Family = gauge("gnomon_build_info", &["version"], "Release, commit and compiler: 1.");
-static SANDBOX: Family =
-    gauge("gnomon_sandbox", &["part"], "This part of the sandbox is in force (docs/security.md).");
+families! {
+    BUILD gauge "gnomon_build_info" &["version"], "Release, commit and compiler: 1.";
+    SANDBOX gauge "gnomon_sandbox" &["part"], "This part of the sandbox is in force (docs/security.md).";
+    DROPPED counter "gnomon_worker_frames_dropped_total" &["worker", "reason"], "Frames dropped, by reason. What was received was answered, punted, dropped, or is in flight.";
+    SLOTS gauge "gnomon_packet_slots" &[], "Packet slots in all.";
+    SLOTS_FREE gauge "gnomon_packet_slots_free" &[], "Packet slots not in use.";
+    LIMBO gauge "gnomon_slab_limbo_chunks" &["slab"], "Chunks whose item is gone and that a reader may still use, by size class.";
+    DURATION histogram "gnomon_request_duration_seconds" &["transport", "engine", "command"], "From a request's arrival to the hand-over of its reply; `engine` is what `--engine` says, and none over TCP and for READs (`rdma`).";
+    ENERGY counter "gnomon_energy_joules_total" &["zone"], "Energy since the start: each package and its memory (`dram`), by RAPL; each GPU of the machine, by NVML, where one is in use; `base`, what `--base-watts` says. Nothing is counted twice.";
+    PER_JOULE gauge "gnomon_requests_per_joule" &[], "Requests to a joule of all that is counted, over the last ten seconds or more.";
+}
 
 /// Of each worker.
 static WORKERS: &[Field<WorkerCounters>] = fields! { WORKER, w;
@@ -50,12 +60,6 @@ static WORKERS: &[Field<WorkerCounters>] = fields! { WORKER, w;
     counter "gnomon_worker_empty_turns_total" "Of these, those that found nothing to do." w.empty_turns.get();
 };
 
-static DROPPED: Family = counter(
-    "gnomon_worker_frames_dropped_total",
-    &["worker", "reason"],
-    "Frames dropped, by reason. What was received was answered, punted, dropped, or is in flight.",
-);
-
 /// Of each port, as its driver counts.
 static PORTS: &[Field<PortSample>] = fields! { PORT, p;
     gauge "gnomon_port_link_up" "The link is up." p.link_up.into();
@@ -83,9 +87,6 @@ static DOORS: &[Field<ExceptionPathCounters>] = fields! { PORT, d;
     gauge "gnomon_side_door_to_send" "Frames that wait for a worker." d.to_send;
 };
 
-static SLOTS: Family = gauge("gnomon_packet_slots", &[], "Packet slots in all.");
-static SLOTS_FREE: Family = gauge("gnomon_packet_slots_free", &[], "Packet slots not in use.");
-
 /// Of the store.
 static STORE: &[Field<StoreStats>] = fields! { &[], s;
     gauge "gnomon_store_epoch_lag" "Epochs that the reader furthest behind is behind." s.epoch_lag;
@@ -100,12 +101,6 @@ static STORE: &[Field<StoreStats>] = fields! { &[], s;
     counter "gnomon_store_housekeeping_turns_total" "Turns of housekeeping; 100 a second are due." s.turns;
 };
 
-static LIMBO: Family = gauge(
-    "gnomon_slab_limbo_chunks",
-    &["slab"],
-    "Chunks whose item is gone and that a reader may still use, by size class.",
-);
-
 /// Of all threads that serve clients.
 static CLIENTS: &[Field<OpTotals>] = fields! { &[], o;
     counter "gnomon_misses_expired_total" "Keys not found whose expired item was still there." o.get_expired;
@@ -118,24 +113,6 @@ static CLIENTS: &[Field<OpTotals>] = fields! { &[], o;
     counter "gnomon_tls_handshakes_refused_total" "TLS connections closed because their source had half of all in handshakes." o.tls_refused;
     counter "gnomon_tls_protocol_errors_total" "TLS connections ended by what was no record of theirs." o.tls_proto_errors;
 };
-
-static DURATION: Family = Family {
-    name: "gnomon_request_duration_seconds",
-    kind: Kind::Histogram,
-    labels: &["transport", "engine", "command"],
-    help: "From a request's arrival to the hand-over of its reply; `engine` is what `--engine` says, and none over TCP and for READs (`rdma`).",
-};
-
-static ENERGY: Family = counter(
-    "gnomon_energy_joules_total",
-    &["zone"],
-    "Energy since the start: each package and its memory (`dram`), by RAPL; each GPU of the machine, by NVML, where one is in use; `base`, what `--base-watts` says. Nothing is counted twice.",
-);
-static PER_JOULE: Family = gauge(
-    "gnomon_requests_per_joule",
-    &[],
-    "Requests to a joule of all that is counted, over the last ten seconds or more.",
-);
 
 /// In the order of the page.
 pub(super) fn families() -> impl Iterator<Item = &'static Family> {

@@ -1,7 +1,7 @@
 //! The plan's ports under DPDK.
 
 use super::{Driver, OpenPort, Opened, PortsError, in_service};
-use crate::startup::flags::Isolated;
+use crate::startup::flags::{Isolated, PortSpec};
 use crate::startup::plan::{Device, PartPlan, Plan, PortPlan};
 use dataplane::stages::exits::exception_path::ExceptionPath;
 use driver_shim::ports::dpdk::{
@@ -17,8 +17,8 @@ use wire::roce;
 
 pub(super) fn open(plan: &Plan) -> Result<Opened, PortsError> {
     let pci = plan.ports.iter().filter_map(|p| match &p.device {
-        Device::Pci { .. } => Some(p.device.spec()),
-        Device::Vdev(_) | Device::Sockets(_) => None,
+        Device::Dpdk(spec @ PortSpec::Pci { .. }) => Some(spec.spec()),
+        _ => None,
     });
     let eal = Eal::init(&EalConfig {
         huge: plan.huge,
@@ -75,7 +75,10 @@ fn open_one(
     let workers = u16::try_from(part.worker_cpus.len()).unwrap_or(u16::MAX);
     let isolation = isolation(plan, port);
     let or_fewer = !plan.cores_given;
-    let new = PortConfig::new(port.device.spec());
+    let new = PortConfig::new(match &port.device {
+        Device::Dpdk(spec) => spec.spec(),
+        Device::Sockets(_) => String::new(),
+    });
     let config = PortConfig { queues: workers, or_fewer, isolation, ..new };
     let open = DpdkPort::open(eal, region, &config)?;
     let queues = open.queues();

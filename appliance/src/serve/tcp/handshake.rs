@@ -10,9 +10,8 @@ use super::helper::Helper;
 use super::tls::Tls;
 use crate::serve::tls::Certificates;
 use crate::startup::plan::ClientCerts;
-use dataplane::stages::stream::TlsStep;
+use dataplane::stages::stream::{Places, TlsStep};
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
@@ -25,15 +24,12 @@ use tokio::time::timeout;
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// How long a client may take to receive the alert that ends its handshake.
 const ALERT_MAX: Duration = Duration::from_secs(1);
-/// Bits of an IPv6 address that a source has to itself.
-const SOURCE_BITS: u32 = 64;
 
 /// Handshakes of all threads.
 #[derive(Debug)]
 pub(super) struct Handshakes {
     certificates: Arc<Certificates>,
-    most_of_source: usize,
-    under_way: Mutex<HashMap<IpAddr, usize>>,
+    places: Mutex<Places>,
 }
 
 /// Why there is no connection.
@@ -48,8 +44,7 @@ pub(super) enum Failure {
 impl Handshakes {
     /// For so many connections in all.
     pub(super) fn new(certificates: Arc<Certificates>, connections: usize) -> Self {
-        let most_of_source = (connections / 2).max(1);
-        Self { certificates, most_of_source, under_way: Mutex::default() }
+        Self { certificates, places: Mutex::new(Places::new(connections)) }
     }
 
     /// Makes it a connection over TLS.
@@ -72,19 +67,7 @@ impl Handshakes {
     }
 
     fn place(&self, source: IpAddr) -> Option<Place<'_>> {
-        let source = match source.to_canonical() {
-            IpAddr::V6(ip) => {
-                IpAddr::V6((ip.to_bits() >> (128 - SOURCE_BITS) << (128 - SOURCE_BITS)).into())
-            }
-            v4 => v4,
-        };
-        let mut all = self.under_way.lock();
-        let count = all.entry(source).or_insert(0);
-        if *count >= self.most_of_source {
-            return None;
-        }
-        *count += 1;
-        Some(Place { all: self, source })
+        self.places.lock().enter(source).then(|| Place { all: self, source })
     }
 }
 
@@ -96,13 +79,7 @@ struct Place<'h> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut all = self.all.under_way.lock();
-        if let Some(count) = all.get_mut(&self.source) {
-            *count -= 1;
-            if *count == 0 {
-                all.remove(&self.source);
-            }
-        }
+        self.all.places.lock().leave(self.source);
     }
 }
 
@@ -159,7 +136,7 @@ mod tests {
         assert!(handshakes.place("127.0.0.2".parse().unwrap()).is_some());
         drop(held);
         assert!(handshakes.place(here).is_some());
-        assert!(handshakes.under_way.lock().is_empty());
+        assert!(handshakes.places.lock().of.is_empty());
         let of = |text: &str| handshakes.place(text.parse().unwrap());
         let held = [of("fd00::1"), of("fd00::2")];
         assert!(held.iter().all(Option::is_some));

@@ -9,7 +9,6 @@ use super::pool::{Charge, READ_BYTES, SMALL_BYTES};
 use super::transport::Stream;
 use crate::process::allocator;
 use std::cell::Cell;
-use std::collections::TryReserveError;
 use std::future::poll_fn;
 use std::io;
 use std::mem::replace;
@@ -110,7 +109,7 @@ impl Input<'_> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Option<usize>>> {
         let (mut room, kept) = (spare.take(), self.bytes.len());
-        room.try_reserve(kept + READ_BYTES).map_err(out_of_memory)?;
+        room.try_reserve(kept + READ_BYTES)?;
         room.extend_from_slice(&self.bytes);
         room.resize(kept + READ_BYTES, 0);
         let seen = usize::from(self.left);
@@ -211,7 +210,7 @@ impl Input<'_> {
     fn take_room(&mut self, spare: &Spare) -> io::Result<()> {
         if self.bytes.capacity() < self.bytes.len() + READ_BYTES {
             let mut room = spare.take();
-            room.try_reserve(self.bytes.len() + READ_BYTES).map_err(out_of_memory)?;
+            room.try_reserve(self.bytes.len() + READ_BYTES)?;
             room.extend_from_slice(&self.bytes);
             self.bytes = room;
         }
@@ -221,7 +220,7 @@ impl Input<'_> {
     /// Makes space for what a connection has uncharged, and one byte, which shows that it is too much.
     fn make_little_room(&mut self) -> io::Result<()> {
         let missing = (SMALL_BYTES + 1).saturating_sub(self.bytes.len()).max(1);
-        self.bytes.try_reserve_exact(missing).map_err(out_of_memory)
+        self.bytes.try_reserve_exact(missing).map_err(io::Error::from)
     }
 
     /// Makes space to read on towards a request of `whole` bytes, where a read may need so much `room`.
@@ -232,7 +231,7 @@ impl Input<'_> {
         }
         // At the end a read may go beyond the request.
         let missing = whole.saturating_sub(len) + room - 1;
-        self.bytes.try_reserve_exact(missing.max(room)).map_err(out_of_memory)
+        self.bytes.try_reserve_exact(missing.max(room)).map_err(io::Error::from)
     }
 }
 
@@ -244,14 +243,10 @@ pub(super) fn copied(bytes: &[u8]) -> io::Result<Vec<u8>> {
         if !allocator::may_keep() {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        copy.try_reserve_exact(bytes.len()).map_err(out_of_memory)?;
+        copy.try_reserve_exact(bytes.len())?;
         copy.extend_from_slice(bytes);
     }
     Ok(copy)
-}
-
-fn out_of_memory(_: TryReserveError) -> io::Error {
-    io::ErrorKind::OutOfMemory.into()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! must be offered again. Fails: [`io::ErrorKind::InvalidData`] for what is no record of this
 //! connection, after which an alert has been sent as far as the socket takes it.
 
-use crate::serve::tls::session::{Session, out_of_memory};
+use crate::serve::tls::session::Session;
 use dataplane::stages::stream::{
     TLS_PARTIAL_MAX_BYTES, TLS_PLAIN_MAX_BYTES, TLS_RECORD_MAX_BYTES, TlsSession, TlsStep,
 };
@@ -99,7 +99,7 @@ impl Tls {
     /// Waits until something has come, and takes what there is. Nothing is held while it waits but
     /// a record in part. False at the end.
     pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        self.incoming.try_reserve(TLS_RECORD_MAX_BYTES).map_err(out_of_memory)?;
+        self.incoming.try_reserve(TLS_RECORD_MAX_BYTES)?;
         let come = pin!(self.socket.read_buf(&mut self.incoming)).poll(cx);
         if come.is_pending() {
             self.incoming.shrink_to_fit();
@@ -116,7 +116,7 @@ impl Tls {
         loop {
             if !self.plain.is_empty() {
                 let plain = std::mem::take(&mut self.plain);
-                into.try_reserve(plain.len()).map_err(out_of_memory)?;
+                into.try_reserve(plain.len())?;
                 into.extend_from_slice(&plain);
                 return Poll::Ready(Ok(plain.len()));
             }

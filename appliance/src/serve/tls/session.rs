@@ -14,7 +14,6 @@ use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus,
 };
 use rustls::{HandshakeKind, ServerConfig};
-use std::collections::TryReserveError;
 use std::io;
 use std::sync::Arc;
 
@@ -70,7 +69,7 @@ impl Session {
                 Ok(ConnectionState::ReadTraffic(mut records)) => {
                     while let Some(record) = records.next_record() {
                         let record = record.map_err(invalid)?;
-                        plain.try_reserve(record.payload.len()).map_err(out_of_memory)?;
+                        plain.try_reserve(record.payload.len())?;
                         plain.extend_from_slice(record.payload);
                         discard += record.discard;
                     }
@@ -216,7 +215,7 @@ fn append(
     let at = outgoing.len();
     let mut room = room;
     for _ in 0..2 {
-        outgoing.try_reserve(room).map_err(out_of_memory)?;
+        outgoing.try_reserve(room)?;
         outgoing.resize(at + room, 0);
         match encode(outgoing.get_mut(at..).unwrap_or_default()) {
             Ok(len) => {
@@ -233,10 +232,6 @@ fn append(
 
 fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
-}
-
-pub(crate) fn out_of_memory(_: TryReserveError) -> io::Error {
-    io::ErrorKind::OutOfMemory.into()
 }
 
 #[cfg(test)]

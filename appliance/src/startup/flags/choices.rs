@@ -1,6 +1,7 @@
 //! Flags that choose one of a few words. Each word stands for the very value that the layer below
 //! takes, so that no enum is written twice.
 
+use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use dataplane::stages::batch::BatchMode;
 use driver_shim::Pages;
@@ -32,27 +33,16 @@ pub(super) const BATCH_MODE: &[Choice<BatchMode>] = &[
 ];
 
 /// `--energy`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Energy {
-    /// No meter is read.
+    /// Read no meter.
     Off,
-    /// Metrics show it.
+    /// Show in metrics what the machine takes.
     Report,
-    /// Idle workers sleep on NICs, too.
+    /// The same, and workers on a NIC sleep for 40 microseconds when nothing has come, instead of looking on.
     Manage,
 }
-
-/// `--energy`.
-pub(super) const ENERGY: &[Choice<Energy>] = &[
-    ("off", "Read no meter", Energy::Off),
-    ("report", "Show in metrics what the machine takes", Energy::Report),
-    (
-        "manage",
-        "The same, and workers on a NIC sleep for 40 microseconds when nothing has come, instead of looking on",
-        Energy::Manage,
-    ),
-];
 
 /// `-B`.
 pub(super) const PROTOCOL: &[Choice<Dialects>] = &[

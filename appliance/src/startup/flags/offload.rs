@@ -34,14 +34,8 @@ pub struct OffloadFlags {
     pub index_memory: Option<u32>,
 
     /// Length of a cycle of the index's updates, and of batches with --batch-mode periodic, in microseconds.
-    #[arg(
-        long,
-        visible_alias = "gpu-cycle",
-        value_name = "US",
-        env = "GNOMON_INDEX_CYCLE",
-        default_value = "200"
-    )]
-    #[arg(value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    #[arg(long, visible_alias = "gpu-cycle", value_name = "US", env = "GNOMON_INDEX_CYCLE")]
+    #[arg(default_value = "200", value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     pub index_cycle: u32,
 
     /// Cycles from one batch of updates to the next.

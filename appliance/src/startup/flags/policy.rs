@@ -22,6 +22,14 @@ pub struct PolicyFlags {
     #[arg(long, value_name = "CIDR", env = "GNOMON_TRUSTED", value_delimiter = ',')]
     pub trusted: Vec<Cidr>,
 
+    /// The limits.
+    #[command(flatten)]
+    pub limits: Limits,
+}
+
+/// What a source gets that is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Args, Serialize)]
+pub struct Limits {
     /// Most bytes of reply per byte of request for sources that are not trusted: UDP payload, its
     /// 8-byte frame header included. What would be more becomes a SERVER_ERROR line.
     #[arg(long, value_name = "N", env = "GNOMON_AMP_FACTOR")]
@@ -137,6 +145,7 @@ mod tests {
     fn untrusted_sources_are_limited_unless_told_otherwise() {
         let f = parse(&[]).unwrap().policy;
         assert!(f.allow.is_empty() && f.trusted.is_empty());
+        let f = f.limits;
         assert_eq!(f.amp_factor.get(), 3);
         assert_eq!(f.rate_limit, limit(10_000, 4 << 20));
         assert_eq!(f.rate_limit_total, limit(100_000, 40 << 20));
@@ -153,12 +162,13 @@ mod tests {
             (":512k", limit(0, 512 << 10)),
             ("1:1", limit(1, 1)),
         ] {
-            let f = parse(&["--rate-limit", text, "--rate-limit-total", text]).unwrap().policy;
+            let f =
+                parse(&["--rate-limit", text, "--rate-limit-total", text]).unwrap().policy.limits;
             assert_eq!((f.rate_limit, f.rate_limit_total), (want, want), "{text}");
         }
         let f = parse(&["--trusted", "10.0.0.0/8,fd00::/8", "--rate-limit-ping", "off"]).unwrap();
         assert_eq!(f.policy.trusted.len(), 2);
-        assert_eq!(f.policy.rate_limit_ping, PingLimit(None));
+        assert_eq!(f.policy.limits.rate_limit_ping, PingLimit(None));
     }
 
     #[test]

@@ -204,7 +204,8 @@ pub(super) fn parse_megabytes(s: &str) -> Result<u64, String> {
 }
 
 /// A port served through DPDK.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PortSpec {
     /// A device on the PCI bus, in full (`0000:81:00.0`), and its device arguments.
     Pci {
@@ -224,6 +225,14 @@ impl PortSpec {
         let args =
             spec.strip_prefix("net_af_packet").or_else(|| spec.strip_prefix("eth_af_packet"))?;
         args.split(',').find_map(|arg| arg.strip_prefix("iface="))
+    }
+
+    /// Name and arguments, as DPDK takes them.
+    pub fn spec(&self) -> String {
+        match self {
+            Self::Pci { address, args: Some(args) } => format!("{address},{args}"),
+            Self::Pci { address: spec, args: None } | Self::Vdev(spec) => spec.clone(),
+        }
     }
 
     /// The device's name in DPDK.

@@ -50,16 +50,12 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
         if !seen.insert(spec.device()) {
             return Err(PlanError::PortTwice(spec.device().to_owned()));
         }
-        let device = match spec {
-            PortSpec::Pci { address, args } => {
-                pci(address, machine)?;
-                Device::Pci { address: address.clone(), args: args.clone() }
-            }
-            PortSpec::Vdev(spec) => Device::Vdev(spec.clone()),
-        };
+        if let PortSpec::Pci { address, .. } = spec {
+            pci(address, machine)?;
+        }
         let exception_path = exception_path(flags, plans.len())?;
         plans.push(PortPlan {
-            device,
+            device: Device::Dpdk(spec.clone()),
             udp_port,
             tcp_port,
             addresses: Vec::new(),
@@ -82,7 +78,7 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
 /// Whether the port is to be isolated. By itself only where the kernel has its addresses: it alone answers
 /// ARP then.
 fn isolated(asked: Isolated, plan: &PortPlan, machine: &Machine) -> Result<Isolated, PlanError> {
-    let Device::Pci { address, .. } = &plan.device else {
+    let Device::Dpdk(PortSpec::Pci { address, .. }) = &plan.device else {
         return Ok(if asked == Isolated::On { asked } else { Isolated::Off });
     };
     let shared = machine.pci_driver(address).is_some_and(|d| BIFURCATED.contains(&d.as_str()));
@@ -280,7 +276,7 @@ pub(super) fn unanswered(flags: &ServeFlags, ports: &[PortPlan]) -> Option<IpAdd
         .iter()
         .filter_map(|p| match &p.device {
             Device::Sockets(ips) => ips.iter().find(|ip| !ip.is_loopback()).copied(),
-            Device::Pci { .. } | Device::Vdev(_) => None,
+            Device::Dpdk(_) => None,
         })
         .next()
 }

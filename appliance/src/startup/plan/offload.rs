@@ -4,7 +4,7 @@ use super::PlanError;
 use crate::startup::flags::{Engine, GpuRepliesFlag, OffloadFlags};
 use gpu::index::IndexKind;
 use gpu::offload::Mode;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use std::collections::HashSet;
 use std::num::NonZeroU32;
 
@@ -22,12 +22,12 @@ const DEADLINE_SIMT_MS: u32 = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OffloadPlan {
     /// How batches get there.
-    #[serde(serialize_with = "mode")]
+    #[serde(serialize_with = "super::gpu_mode")]
     pub mode: Mode,
     /// Which GPUs.
     pub devices: Vec<u32>,
     /// The index on it.
-    #[serde(serialize_with = "kind")]
+    #[serde(serialize_with = "super::gpu_index")]
     pub index: IndexKind,
     /// Memory of each for that, in bytes.
     pub index_bytes: u64,
@@ -93,12 +93,4 @@ impl OffloadPlan {
             verify_one_in: flags.gpu_verify_ratio,
         }))
     }
-}
-
-fn mode<S: Serializer>(mode: &Mode, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(mode.name())
-}
-
-fn kind<S: Serializer>(kind: &IndexKind, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(kind.name())
 }

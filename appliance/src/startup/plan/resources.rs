@@ -345,7 +345,7 @@ pub(super) fn open_files(
         .iter()
         .map(|p| match &p.device {
             Device::Sockets(ips) => ips.len() * workers,
-            Device::Pci { .. } | Device::Vdev(_) => 0,
+            Device::Dpdk(_) => 0,
         })
         .sum();
     // Each thread has handles of its own on the listeners, and a few for its runtime; whose turn it is at a

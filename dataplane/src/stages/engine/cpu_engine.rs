@@ -45,11 +45,7 @@ pub struct CpuEngine {
     done: Option<Box<Batch>>,
 }
 
-impl std::fmt::Debug for CpuEngine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CpuEngine").field("group", &self.group).finish_non_exhaustive()
-    }
-}
+base::opaque!(CpuEngine, |it| group: it.group);
 
 impl CpuEngine {
     /// An engine over `store`. With `group` 1, requests are taken one by one and nothing is

@@ -36,11 +36,7 @@ pub struct Offloading {
     pub filter: Option<Arc<Filter>>,
 }
 
-impl std::fmt::Debug for Offloading {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Offloading").field("engine", &self.engine.name()).finish_non_exhaustive()
-    }
-}
+base::opaque!(Offloading, |it| engine: it.engine.name());
 
 /// Longest wait for a place of the GPU before the CPU takes a batch: a fifth of what a reply may
 /// take under load.
@@ -71,11 +67,7 @@ struct LookedOver {
     requests: usize,
 }
 
-impl std::fmt::Debug for Dispatch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Dispatch").field("batch_max", &self.batch_max).finish_non_exhaustive()
-    }
-}
+base::opaque!(Dispatch, |it| batch_max: it.batch_max);
 
 /// The other engine, and what is known of it and of the CPU.
 struct Accelerator {

@@ -26,7 +26,6 @@ use driver_shim::ports::tap::{self, Tap};
 use driver_shim::{BURST_MAX, Burst, Frame, Region};
 use mend::Mend;
 use parking_lot::Mutex;
-use std::fmt;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;
@@ -167,11 +166,7 @@ pub struct ExceptionPath {
     reopened: Counter,
 }
 
-impl fmt::Debug for ExceptionPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExceptionPath").field("counters", &self.counters()).finish_non_exhaustive()
-    }
-}
+base::opaque!(ExceptionPath, |it| counters: it.counters());
 
 impl ExceptionPath {
     /// An exception path to `link` that passes `rate_pps` frames per second each way. Frames from the

@@ -63,6 +63,40 @@ impl TlsHandshakes {
     }
 }
 
+/// Handshakes of each source.
+#[derive(Debug)]
+pub struct Places {
+    /// How many each has, of those that have any.
+    pub of: HashMap<IpAddr, usize>,
+    most: usize,
+}
+
+impl Places {
+    /// For so many connections in all: a source has half of them.
+    pub fn new(connections: usize) -> Self {
+        Self { of: HashMap::new(), most: (connections / 2).max(1) }
+    }
+
+    /// Whether another handshake of this source may begin; then it has.
+    pub fn enter(&mut self, source: IpAddr) -> bool {
+        let count = self.of.entry(subnet(source)).or_insert(0);
+        let may = *count < self.most;
+        *count += usize::from(may);
+        may
+    }
+
+    /// A handshake of this source is over.
+    pub fn leave(&mut self, source: IpAddr) {
+        let source = subnet(source);
+        if let Some(count) = self.of.get_mut(&source) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.of.remove(&source);
+            }
+        }
+    }
+}
+
 /// What a worker serves TLS with.
 #[derive(Debug, Clone)]
 pub struct TlsConfig {
@@ -80,9 +114,7 @@ pub(super) struct Tls {
     /// Sessions that the thread has, or has done with.
     under_way: usize,
     last_number: u64,
-    /// Handshakes of each source.
-    places: HashMap<IpAddr, usize>,
-    most_of_source: usize,
+    pub(super) places: Places,
     /// Records on their way: from a receive buffer, and to a send buffer.
     pub(super) records: Vec<u8>,
     pub(super) sealed: Vec<u8>,
@@ -99,30 +131,10 @@ impl Tls {
             handshakes,
             under_way: 0,
             last_number: 0,
-            places: HashMap::new(),
-            most_of_source: (connections / 2).max(1),
+            places: Places::new(connections),
             records: Vec::new(),
             sealed: Vec::new(),
             plain: Vec::new(),
-        }
-    }
-
-    /// Whether another handshake of this source may begin; then it has.
-    pub(super) fn enter(&mut self, source: IpAddr) -> bool {
-        let count = self.places.entry(subnet(source)).or_insert(0);
-        let may = *count < self.most_of_source;
-        *count += usize::from(may);
-        may
-    }
-
-    /// A handshake of this source is over.
-    pub(super) fn leave(&mut self, source: IpAddr) {
-        let source = subnet(source);
-        if let Some(count) = self.places.get_mut(&source) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.places.remove(&source);
-            }
         }
     }
 

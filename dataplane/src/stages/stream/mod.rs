@@ -36,7 +36,7 @@ pub use arrivals::SegmentAt;
 pub use config::{StreamPort, StreamsConfig};
 pub use connection::CONNECTION_BYTES;
 pub use filter::ConnFilter;
-pub use handshakes::{TlsConfig, TlsHandshakes};
+pub use handshakes::{Places, TlsConfig, TlsHandshakes};
 pub use stage::Streams;
 pub use tls::{
     TLS_CONNECTION_BYTES, TLS_OVERHEAD_BYTES, TLS_PARTIAL_MAX_BYTES, TLS_PLAIN_MAX_BYTES,

@@ -9,7 +9,7 @@ use super::connection::{Connection, IN_BYTES, OUT_BYTES, WorkerShared};
 use super::handshakes::Tls;
 use super::input::{NO_BUFFER, NOTHING, Room, answer, has_enough};
 use super::outcome::{End, Next};
-use super::tls::{Layer, Secure, TLS_OVERHEAD_BYTES, TlsStep, copy, out_of_memory};
+use super::tls::{Layer, Secure, TLS_OVERHEAD_BYTES, TlsStep, copy};
 use crate::commands::Progress;
 use std::io;
 use std::mem::{replace, take};
@@ -25,7 +25,7 @@ impl Connection {
         let (Some(tls), Some(ends)) = (&mut shared.tls, self.ends) else { return };
         // The handshake is to end so long after this.
         self.moved_ns = now_ns;
-        if !tls.enter(ends.theirs) {
+        if !tls.places.enter(ends.theirs) {
             self.end = Some(End::Error);
             shared.ops.tls_refused.inc();
             let why = "too many handshakes of this source";
@@ -37,7 +37,7 @@ impl Connection {
                 self.layer = Layer::Tls(Box::new(Secure::new(session, ends.theirs, slot, fd)));
             }
             Err(error) => {
-                tls.leave(ends.theirs);
+                tls.places.leave(ends.theirs);
                 self.end = Some(End::Error);
                 shared.ops.tls_handshake_errors.inc();
                 shared.server.watchers.tls_failed(&error.to_string(), fd);
@@ -65,7 +65,7 @@ impl Connection {
             && secure.shaking
             && let Some(tls) = &mut shared.tls
         {
-            tls.leave(secure.source);
+            tls.places.leave(secure.source);
         }
     }
 
@@ -124,7 +124,7 @@ impl Connection {
         let secure = self.layer.tls()?;
         secure.shaking = false;
         if let Some(tls) = &mut shared.tls {
-            tls.leave(secure.source);
+            tls.places.leave(secure.source);
         }
         None
     }
@@ -249,7 +249,7 @@ impl Connection {
             let Some(mut buffer) = shared.spill.take() else { return Ok(NO_BUFFER) };
             if let Err(error) = buffer.try_reserve(plain.len()) {
                 shared.spill.give(buffer);
-                return Err(out_of_memory(error));
+                return Err(error.into());
             }
             buffer.append(plain);
             tls.plain = replace(plain, buffer);

@@ -77,11 +77,7 @@ pub struct Streams {
     stopping: bool,
 }
 
-impl std::fmt::Debug for Streams {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Streams").field("free", &self.listener.free()).finish_non_exhaustive()
-    }
-}
+base::opaque!(Streams, |it| free: it.listener.free());
 
 impl Streams {
     /// A stage over these ports, in the worker's order, whose clock began at `started`. Frames take
@@ -375,7 +371,7 @@ impl Streams {
                     self.enqueue(slot);
                 }
                 // Its client left meanwhile.
-                _ => tls.leave(secure.source),
+                _ => tls.places.leave(secure.source),
             }
         }
     }

@@ -6,8 +6,7 @@
 //! Fails: [`io::ErrorKind::InvalidData`] for what is no record of this connection.
 
 use super::machine::Machine;
-use std::collections::TryReserveError;
-use std::fmt::{Debug, Formatter, Result as Written};
+use std::fmt::Debug;
 use std::io;
 use std::net::IpAddr;
 
@@ -171,11 +170,7 @@ pub(super) struct Secure {
     said_end: bool,
 }
 
-impl Debug for Secure {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Written {
-        f.debug_struct("Secure").field("shaking", &self.shaking).finish_non_exhaustive()
-    }
-}
+base::opaque!(Secure, |it| shaking: it.shaking);
 
 impl Secure {
     /// A session whose handshake is to come.
@@ -262,7 +257,7 @@ impl Secure {
             return Ok(());
         }
         records.clear();
-        records.try_reserve(TLS_RECORD_MAX_BYTES).map_err(out_of_memory)?;
+        records.try_reserve(TLS_RECORD_MAX_BYTES)?;
         records.append(&mut self.incoming);
         loop {
             fill(records, machine, TLS_RECORD_MAX_BYTES)?;
@@ -307,7 +302,7 @@ impl Secure {
             let sent = machine.write(sealed);
             // With new keys of ours there is more to say than a record.
             if let Some(left) = sealed.get(sent..).filter(|left| !left.is_empty()) {
-                self.outgoing.try_reserve(left.len()).map_err(out_of_memory)?;
+                self.outgoing.try_reserve(left.len())?;
                 self.outgoing.extend_from_slice(left);
                 break;
             }
@@ -329,7 +324,7 @@ impl Secure {
 /// Takes bytes that have come behind `into`, up to so many in all.
 fn fill(into: &mut Vec<u8>, machine: &mut Machine, most: usize) -> io::Result<()> {
     let come = machine.waiting().min(most.saturating_sub(into.len()));
-    into.try_reserve(come).map_err(out_of_memory)?;
+    into.try_reserve(come)?;
     let end = into.len() + come;
     while into.len() < end {
         let took = machine.read(|bytes| {
@@ -347,12 +342,7 @@ fn fill(into: &mut Vec<u8>, machine: &mut Machine, most: usize) -> io::Result<()
 /// A copy without spare space.
 pub(super) fn copy(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut kept = Vec::new();
-    kept.try_reserve_exact(bytes.len()).map_err(out_of_memory)?;
+    kept.try_reserve_exact(bytes.len())?;
     kept.extend_from_slice(bytes);
     Ok(kept)
-}
-
-/// What is said where there is no memory.
-pub(super) fn out_of_memory(_: TryReserveError) -> io::Error {
-    io::ErrorKind::OutOfMemory.into()
 }

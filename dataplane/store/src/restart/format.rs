@@ -131,41 +131,27 @@ pub(super) struct Saved {
 /// Why the items of a memory file are not recovered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "each message says it")]
 pub enum Unusable {
-    /// It was not closed.
     #[error(
         "its last user did not close it: end gnomon with SIGUSR1, and wait for it, to keep the items"
     )]
     Unclean,
-    /// Another format.
     #[error(
         "it has format {0} and this release has format {VERSION}: items do not outlive this update"
     )]
     Version(u32),
-    /// Other flags.
     #[error(
         "it was made with {was}, and this is {now}: give the same -m, -I, -f, -n and --slab-pages to keep the items"
     )]
-    Settings {
-        /// Of the process before.
-        was: String,
-        /// Of this one.
-        now: String,
-    },
-    /// Too short, or too long.
+    Settings { was: String, now: String },
     #[error("it has {is} bytes instead of {should}: if it is a copy, copy all of it")]
-    Length {
-        /// Bytes.
-        is: u64,
-        /// Bytes that the pages need.
-        should: u64,
-    },
+    Length { is: u64, should: u64 },
     /// A checksum that does not match, or what no store would write.
     #[error(
         "it was changed since it was closed ({0}): see who writes to it, or test the memory or disk that it is in"
     )]
     Damaged(String),
-    /// A clock that went too far.
     #[error("it was closed more than 60 years ago, by the system's clock: set the clock right")]
     Clock,
 }

@@ -8,60 +8,33 @@
 use super::cycles::{self, Request};
 use super::fifo::{Fifo, Header};
 use super::memory::{self, Lookup, Memory, Stored};
+use crate::report::named;
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// The modules of figures 7 and 8, and the response generator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Module {
-    /// Offload engine and input packet parser.
-    NetworkInput,
-    /// Packet decipher.
-    Decipher,
-    /// Hash decoder.
-    Hash,
-    /// Hash read management.
-    HashRead,
-    /// Hash write management.
-    HashWrite,
-    /// Slab read management.
-    SlabRead,
-    /// Slab write management.
-    SlabWrite,
-    /// Response packet generator.
-    Response,
-    /// Output packet parser and offload engine.
-    NetworkOutput,
-}
-
-impl Module {
-    /// All, in the order of a request.
-    pub const ALL: [Self; 9] = [
-        Self::NetworkInput,
-        Self::Decipher,
-        Self::Hash,
-        Self::HashRead,
-        Self::HashWrite,
-        Self::SlabRead,
-        Self::SlabWrite,
-        Self::Response,
-        Self::NetworkOutput,
-    ];
-
-    /// Its column.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NetworkInput => "network_input",
-            Self::Decipher => "decipher",
-            Self::Hash => "hash",
-            Self::HashRead => "hash_read",
-            Self::HashWrite => "hash_write",
-            Self::SlabRead => "slab_read",
-            Self::SlabWrite => "slab_write",
-            Self::Response => "response",
-            Self::NetworkOutput => "network_output",
-        }
+named! {
+    /// The modules of figures 7 and 8, and the response generator.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Module {
+        /// Offload engine and input packet parser.
+        NetworkInput = "network_input",
+        /// Packet decipher.
+        Decipher = "decipher",
+        /// Hash decoder.
+        Hash = "hash",
+        /// Hash read management.
+        HashRead = "hash_read",
+        /// Hash write management.
+        HashWrite = "hash_write",
+        /// Slab read management.
+        SlabRead = "slab_read",
+        /// Slab write management.
+        SlabWrite = "slab_write",
+        /// Response packet generator.
+        Response = "response",
+        /// Output packet parser and offload engine.
+        NetworkOutput = "network_output",
     }
 }
 

@@ -5,7 +5,7 @@
 //! without its probation; `gnomon-study hitrate-live` has all of gnomon. Nothing fails.
 
 use super::memory::{self, Memory};
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use crate::study::hitrate::cache::{Cache, Layout};
 use crate::study::hitrate::chain::Chain;
 use crate::study::hitrate::policy::Policy;
@@ -22,24 +22,22 @@ const ENTRIES: [usize; 3] = [1, 2, 4];
 /// Lengths of mixed values: the paper's (5.1).
 const LENGTHS: [u64; 6] = [10, 32, 64, 128, 512, 1_024];
 
-const CURVES: Option<Draw> = Some(Draw::lines("size", "hit_rate", "curve"));
+const CURVES: Draw = Draw::lines("size", "hit_rate", "curve");
 
 /// Values of one length.
-pub const HITS: Table = Table {
-    name: "hits",
-    title: "Hit rates (zipf 0.99, values of 64 B)",
-    says: "Right answers among GETs, by slots in parts of the keys. FPGA: buckets of four, round robin. As the paper describes a SET, it compares no keys: an older entry of its key stays, and a GET may find that one (`stale`, no hits here); `replaces` removes it first.",
-    columns: &["size", "cache", "entries_per_slot", "hit_rate", "hits_of_lru", "stale"],
-    plot: CURVES,
+pub const HITS: Table = table! {
+    "hits" "Hit rates (zipf 0.99, values of 64 B)"
+    ["size cache entries_per_slot hit_rate hits_of_lru stale"]
+    "Right answers among GETs, by slots in parts of the keys. FPGA: buckets of four, round robin. As the paper describes a SET, it compares no keys: an older entry of its key stays, and a GET may find that one (`stale`, no hits here); `replaces` removes it first."
+    => CURVES
 };
 
 /// Values of several lengths.
-pub const PAGES: Table = Table {
-    name: "pages",
-    title: "Fixed pages (zipf 0.99, values of 10 to 1,024 B)",
-    says: "The same where each slab has its bytes from the start: alike for all slabs, or by what the values need, as an operator sets it who knows them; LRU and CLOCK within a slab. `hits_of_lru`: of LRU by need. Items are counted: slabs alike hold more small ones.",
-    columns: &["pages", "size", "cache", "entries_per_slot", "hit_rate", "hits_of_lru", "stale"],
-    plot: CURVES,
+pub const PAGES: Table = table! {
+    "pages" "Fixed pages (zipf 0.99, values of 10 to 1,024 B)"
+    ["pages size cache entries_per_slot hit_rate hits_of_lru stale"]
+    "The same where each slab has its bytes from the start: alike for all slabs, or by what the values need, as an operator sets it who knows them; LRU and CLOCK within a slab. `hits_of_lru`: of LRU by need. Items are counted: slabs alike hold more small ones."
+    => CURVES
 };
 
 /// The length of a key's value, of the mixed ones.

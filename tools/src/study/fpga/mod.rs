@@ -14,7 +14,8 @@ pub mod memory;
 pub mod parameters;
 
 use super::frame::{Common, Frame};
-use crate::report::table::{Draw, Table};
+use crate::report::named;
+use crate::report::table::{Draw, Table, table};
 use appliance::{Appliance, Counters, Load, Module};
 use clap::Parser;
 use cycles::Request;
@@ -36,82 +37,32 @@ const TABLE_3: [f64; 2] = [283.0, 566.0];
 /// Longest value that fits into a frame with a SET's other fields.
 const VALUE_BYTES_MAX: u64 = 1_376;
 
-const RATE: Table = Table {
-    name: "rate",
-    title: "Rate by size of object (figure 9)",
-    says: "KOps/s: one request at a time, as the paper computes it from its cycles, and streamed, as its FIFOs allow; what limits the latter. Mix: 40 GETs to a SET (section 2.3). The paper prints 270 (5.3.1), and 283 and 566 for GETs (table 3), at 128 B.",
-    columns: &[
-        "operation",
-        "bytes",
-        "instances",
-        "kops",
-        "figure_9",
-        "of_figure_9",
-        "table_3",
-        "of_table_3",
-        "kops_streamed",
-        "limit",
-    ],
-    plot: Some(Draw::lines("bytes", "kops", "curve")),
+const RATE: Table = table! {
+    "rate" "Rate by size of object (figure 9)"
+    ["operation bytes instances kops figure_9 of_figure_9 table_3 of_table_3 kops_streamed limit"]
+    "KOps/s: one request at a time, as the paper computes it from its cycles, and streamed, as its FIFOs allow; what limits the latter. Mix: 40 GETs to a SET (section 2.3). The paper prints 270 (5.3.1), and 283 and 566 for GETs (table 3), at 128 B."
+    => Draw::lines("bytes", "kops", "curve")
 };
-const CYCLES: Table = Table {
-    name: "cycles",
-    title: "Cycles by module (figures 7 and 8)",
-    says: "Of one request in an idle appliance, whose key is in its bucket's first entry. The figures print no numbers; the text prints those of the next table.",
-    columns: &[
-        "request",
-        "network_input",
-        "decipher",
-        "hash",
-        "hash_read",
-        "hash_write",
-        "slab_read",
-        "slab_write",
-        "response",
-        "network_output",
-        "total",
-    ],
-    plot: Some(Draw::Bars {
-        label: "request",
-        y: "cycles",
-        parts: &[
-            "network_input",
-            "decipher",
-            "hash",
-            "hash_read",
-            "hash_write",
-            "slab_read",
-            "slab_write",
-            "response",
-            "network_output",
-        ],
-    }),
+const CYCLES: Table = table! {
+    "cycles" "Cycles by module (figures 7 and 8)"
+    ["request network_input decipher hash hash_read hash_write slab_read slab_write response \
+      network_output total"]
+    "Of one request in an idle appliance, whose key is in its bucket's first entry. The figures print no numbers; the text prints those of the next table."
+    => Draw::Bars { label: "request", y: "cycles", parts: &[
+        "network_input", "decipher", "hash", "hash_read", "hash_write", "slab_read", "slab_write",
+        "response", "network_output",
+    ] }
 };
-const PRINTED: Table = Table {
-    name: "printed",
-    title: "What the paper prints in cycles",
-    says: "Beside the model's. 23 and 42 were used (`parameters`); the others were not. Totals: 125 MHz by the printed rate.",
-    columns: &["what", "paper", "model", "of_paper", "source"],
-    plot: None,
+const PRINTED: Table = table! {
+    "printed" "What the paper prints in cycles" ["what paper model of_paper source"]
+    "Beside the model's. 23 and 42 were used (`parameters`); the others were not. Totals: 125 MHz by the printed rate."
 };
-const LOAD: Table = Table {
-    name: "load",
-    title: "The packet FIFO by load (128 B)",
-    says: "Requests arrive by Poisson, no closer than 1 GbE allows (`line`: SETs cannot come faster than they are taken). Packets dropped, all of them whole; microseconds from a request's first byte in to its reply's last byte out. What is dropped is of this many requests, of which the FIFOs take in the first thousands whatever the load. The paper prints neither drops nor latencies; gnomon's are in `gnomon-study latency`.",
-    columns: &[
-        "operation",
-        "load",
-        "offered_kops",
-        "served_kops",
-        "packets",
-        "dropped",
-        "dropped_part",
-        "min_us",
-        "median_us",
-        "max_us",
-        "jitter_us",
-    ],
-    plot: Some(Draw::lines("offered_kops", "dropped_part", "operation")),
+const LOAD: Table = table! {
+    "load" "The packet FIFO by load (128 B)"
+    ["operation load offered_kops served_kops packets dropped dropped_part min_us median_us max_us \
+      jitter_us"]
+    "Requests arrive by Poisson, no closer than 1 GbE allows (`line`: SETs cannot come faster than they are taken). Packets dropped, all of them whole; microseconds from a request's first byte in to its reply's last byte out. What is dropped is of this many requests, of which the FIFOs take in the first thousands whatever the load. The paper prints neither drops nor latencies; gnomon's are in `gnomon-study latency`."
+    => Draw::lines("offered_kops", "dropped_part", "operation")
 };
 /// What to simulate.
 #[derive(Debug, Parser)]
@@ -132,23 +83,13 @@ pub struct Cli {
     keys: Option<u64>,
 }
 
-/// What is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operation {
-    Get,
-    Set,
-    Mix,
-}
-
-impl Operation {
-    const ALL: [Self; 3] = [Self::Get, Self::Set, Self::Mix];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Set => "SET",
-            Self::Mix => "mix",
-        }
+named! {
+    /// What is asked for.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Operation {
+        Get = "GET",
+        Set = "SET",
+        Mix = "mix",
     }
 }
 

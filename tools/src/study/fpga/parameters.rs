@@ -4,16 +4,13 @@
 
 use super::fifo::FIFO_BYTES;
 use super::{cycles, memory};
-use crate::report::table::Table;
+use crate::report::table::{Table, table};
 use serde_json::{Value, json};
 
 /// The table.
-pub const PARAMETERS: Table = Table {
-    name: "parameters",
-    title: "What the model rests on",
-    says: "Stated: in the paper. Derived: from a protocol or from what it states. Fitted: to a number that it prints. Assumed: it says nothing. Given: a flag.",
-    columns: &["what", "value", "basis", "source"],
-    plot: None,
+pub const PARAMETERS: Table = table! {
+    "parameters" "What the model rests on" ["what value basis source"]
+    "Stated: in the paper. Derived: from a protocol or from what it states. Fitted: to a number that it prints. Assumed: it says nothing. Given: a flag."
 };
 
 /// Its rows.

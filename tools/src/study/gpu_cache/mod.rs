@@ -15,7 +15,7 @@ pub mod model;
 use super::frame::{Common, Frame};
 use super::kernels::{BATCH, Case};
 use super::lanes::{self, SECTOR_BYTES, WARP, Warp};
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use crate::workload::{Popularity, THETA_DEFAULT};
 use clap::Parser;
 use gpu::simt::Event;
@@ -47,43 +47,19 @@ const SIZES: [&str; 9] = [
 const WAYS: [&str; 6] =
     ["32k:128:1", "32k:128:2", "32k:128:4", "32k:128:8", "32k:128:16", "32k:128:full"];
 
-const COLUMNS: &[&str] = &[
-    "kernel",
-    "cache",
-    "kilobytes",
-    "ways",
-    "loads_per_request",
-    "misses_per_request",
-    "miss_percent",
-    "cold_percent",
-    "misses_per_1000_steps",
-    "fetched_bytes_per_request",
-    "used_once_percent",
-];
+const COLUMNS: &str = "kernel cache kilobytes ways loads_per_request misses_per_request \
+    miss_percent cold_percent misses_per_1000_steps fetched_bytes_per_request used_once_percent";
 
-const TABLES: [Table; 3] = [
-    Table {
-        name: "sizes",
-        title: "Misses by size of the cache",
-        says: "Loads are a warp's, one for each line; `cold`: misses in a cache of any size; `steps`: basic blocks that a warp enters; `used_once`: lines that one load used before they left. Relaxed loads, as those of the tables, count as plain ones.",
-        columns: COLUMNS,
-        plot: Some(Draw::over_log("kilobytes", "miss_percent", "kernel")),
-    },
-    Table {
-        name: "ways",
-        title: "Misses by ways",
-        says: "The same of one size.",
-        columns: COLUMNS,
-        plot: Some(Draw::over_log("ways", "miss_percent", "kernel")),
-    },
-    Table {
-        name: "given",
-        title: "Misses of the caches that were given",
-        says: "`--cache`.",
-        columns: COLUMNS,
-        plot: None,
-    },
-];
+const TABLES: &[Table] = table! {
+    "sizes" "Misses by size of the cache" [COLUMNS]
+        "Loads are a warp's, one for each line; `cold`: misses in a cache of any size; `steps`: basic blocks that a warp enters; `used_once`: lines that one load used before they left. Relaxed loads, as those of the tables, count as plain ones."
+        => Draw::over_log("kilobytes", "miss_percent", "kernel");
+    "ways" "Misses by ways" [COLUMNS]
+        "The same of one size."
+        => Draw::over_log("ways", "miss_percent", "kernel");
+    "given" "Misses of the caches that were given" [COLUMNS]
+        "`--cache`.";
+};
 
 /// What to count.
 #[derive(Debug, Parser)]
@@ -145,7 +121,7 @@ impl Cli {
                 }
             }
         }
-        Ok(frame.end(&TABLES)?)
+        Ok(frame.end(TABLES)?)
     }
 
     fn row(&self, kernel: &Kernel, shape: Shape) -> Value {

@@ -1,5 +1,6 @@
 //! What the caches of the study have in common, and the forms of their tables.
 
+use crate::report::named;
 use clap::ValueEnum;
 
 /// A cache of items.
@@ -16,30 +17,19 @@ pub trait Cache {
     }
 }
 
-/// Forms of a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Layout {
-    /// A key has the places of one set.
-    SetAssociative,
-    /// A key has the places of two sets, and takes one in the emptier.
-    TwoChoice,
-    /// The same, and items move to their other set to make room.
-    Cuckoo,
-    /// A key has the places next to its home, and items move within theirs to make room.
-    Hopscotch,
-    /// A key may be anywhere.
-    Chaining,
-}
-
-impl Layout {
-    /// Its name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::SetAssociative => "set-associative",
-            Self::TwoChoice => "two-choice",
-            Self::Cuckoo => "cuckoo",
-            Self::Hopscotch => "hopscotch",
-            Self::Chaining => "chaining",
-        }
+named! {
+    /// Forms of a table.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+    pub enum Layout {
+        /// A key has the places of one set.
+        SetAssociative = "set-associative",
+        /// A key has the places of two sets, and takes one in the emptier.
+        TwoChoice = "two-choice",
+        /// The same, and items move to their other set to make room.
+        Cuckoo = "cuckoo",
+        /// A key has the places next to its home, and items move within theirs to make room.
+        Hopscotch = "hopscotch",
+        /// A key may be anywhere.
+        Chaining = "chaining",
     }
 }

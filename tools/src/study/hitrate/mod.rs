@@ -12,7 +12,7 @@ pub mod policy;
 pub mod ways;
 
 use super::frame::{Common, Frame};
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use crate::workload::{Popularity, Sampler};
 use cache::{Cache, Layout};
 use chain::Chain;
@@ -35,37 +35,28 @@ const TRACES: [(&str, Popularity); 3] = [
     ("uniform", Popularity::Uniform),
 ];
 
-const CURVES: Option<Draw> = Some(Draw::lines("size", "miss_rate", "curve"));
-const COLUMNS: &[&str] =
-    &["trace", "size", "layout", "ways", "policy", "items", "miss_rate", "hits_of_full_lru"];
+const CURVES: Draw = Draw::lines("size", "miss_rate", "curve");
+const COLUMNS: &str = "trace size layout ways policy items miss_rate hits_of_full_lru";
 
-const ASSOCIATIVITY: Table = Table {
-    name: "associativity",
-    title: "Associativity (zipf, LRU)",
-    says: "Misses among gets by size of the table, in parts of the number of keys; MemcachedGPU's figure 2.",
-    columns: COLUMNS,
-    plot: CURVES,
+const ASSOCIATIVITY: Table = table! {
+    "associativity" "Associativity (zipf, LRU)" [COLUMNS]
+    "Misses among gets by size of the table, in parts of the number of keys; MemcachedGPU's figure 2."
+    => CURVES
 };
-const LAYOUTS: Table = Table {
-    name: "layouts",
-    title: "Forms of a table (zipf, LRU, 4 ways)",
-    says: "With as many places for a key in a set or neighbourhood.",
-    columns: COLUMNS,
-    plot: CURVES,
+const LAYOUTS: Table = table! {
+    "layouts" "Forms of a table (zipf, LRU, 4 ways)" [COLUMNS]
+    "With as many places for a key in a set or neighbourhood."
+    => CURVES
 };
-const POLICIES: Table = Table {
-    name: "policies",
-    title: "Who leaves (zipf, 16 ways and chaining)",
-    says: "LRU, CLOCK and SIEVE within a set, and over all items.",
-    columns: COLUMNS,
-    plot: CURVES,
+const POLICIES: Table = table! {
+    "policies" "Who leaves (zipf, 16 ways and chaining)" [COLUMNS]
+    "LRU, CLOCK and SIEVE within a set, and over all items."
+    => CURVES
 };
-const OTHER_TRACES: Table = Table {
-    name: "traces",
-    title: "Other traces (LRU, 1 and 16 ways and chaining)",
-    says: "YCSB's latest and uniform.",
-    columns: COLUMNS,
-    plot: CURVES,
+const OTHER_TRACES: Table = table! {
+    "traces" "Other traces (LRU, 1 and 16 ways and chaining)" [COLUMNS]
+    "YCSB's latest and uniform."
+    => CURVES
 };
 
 /// What to simulate.

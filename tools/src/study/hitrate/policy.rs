@@ -3,28 +3,20 @@
 //! In: the items of which one must leave, and where the hand stood. Out: which one. The items are
 //! the few that share a set; [`super::chain`] does the same for all of a cache at once.
 
+use crate::report::named;
 use clap::ValueEnum;
 
-/// Who leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Policy {
-    /// Whoever was asked for longest ago.
-    Lru,
-    /// A hand goes round the places; who was asked for since it last came by is spared once.
-    Clock,
-    /// A hand goes from the oldest to the newest; who was asked for since it last came by is spared
-    /// once. New items come behind the newest, not where the hand is (Zhang et al., NSDI 2024).
-    Sieve,
-}
-
-impl Policy {
-    /// The word for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Lru => "lru",
-            Self::Clock => "clock",
-            Self::Sieve => "sieve",
-        }
+named! {
+    /// Who leaves.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+    pub enum Policy {
+        /// Whoever was asked for longest ago.
+        Lru = "lru",
+        /// A hand goes round the places; who was asked for since it last came by is spared once.
+        Clock = "clock",
+        /// A hand goes from the oldest to the newest; who was asked for since it last came by is spared
+        /// once. New items come behind the newest, not where the hand is (Zhang et al., NSDI 2024).
+        Sieve = "sieve",
     }
 }
 

@@ -1,7 +1,7 @@
 //! The command line of the study, and its table.
 
 use super::{Shape, Trace, play};
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use crate::study::frame::{Common, Frame};
 use crate::study::server::named;
 use crate::workload::Sizes;
@@ -9,22 +9,12 @@ use clap::Parser;
 use serde_json::{Value, json};
 use std::error::Error;
 
-const TABLE: Table = Table {
-    name: "scores",
-    title: "Hits among the same requests, at equal memory",
-    says: "In all and in the second half of each trace; what is held at the end; slab memory and resident memory in megabytes.",
-    columns: &[
-        "trace",
-        "server",
-        "hit_rate",
-        "hit_rate_second_half",
-        "items",
-        "mean_item_bytes",
-        "overhead_bytes_per_item",
-        "memory_mb",
-        "resident_mb",
-    ],
-    plot: Some(Draw::Bars { label: "label", y: "hit rate", parts: &["hit_rate"] }),
+const TABLE: Table = table! {
+    "scores" "Hits among the same requests, at equal memory"
+    ["trace server hit_rate hit_rate_second_half items mean_item_bytes overhead_bytes_per_item \
+      memory_mb resident_mb"]
+    "In all and in the second half of each trace; what is held at the end; slab memory and resident memory in megabytes."
+    => Draw::Bars { label: "label", y: "hit rate", parts: &["hit_rate"] }
 };
 
 /// What to measure.
@@ -40,12 +30,8 @@ pub struct Cli {
     #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     memory: u64,
     /// Traces.
-    #[arg(
-        long = "trace",
-        value_enum,
-        value_delimiter = ',',
-        default_value = "zipf099,zipf08,scan,shift"
-    )]
+    #[arg(long = "trace")]
+    #[arg(value_enum, value_delimiter = ',', default_value = "zipf099,zipf08,scan,shift")]
     traces: Vec<Shape>,
     /// Keys that requests are drawn from.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]

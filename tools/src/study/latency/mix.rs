@@ -8,38 +8,12 @@ use super::asked::{Asked, KeyMix, asked};
 use super::client::Client;
 use super::mode::Mode;
 use super::rounds::{Answering, Rounds, row};
-use crate::report::table::{Draw, Table};
 use crate::study::frame::Frame;
 use serde_json::{Value, json};
 use std::error::Error;
 
 /// The rate as a part of the first peak: the paper's 4 of 13 million requests a second.
 const LOAD: f64 = 4.0 / 13.0;
-
-pub(super) const TABLE: Table = Table {
-    name: "mix",
-    title: "Round trips by mix of key lengths and hit rate, open loop",
-    says: "Each at the same rate, 4/13 of the first peak, as `rtt`; `hit_percent`: replies with an item; `of_parts`: the peak over what the peaks of the mix's lengths come to. Peaks are measured in the first mode alone.",
-    columns: &[
-        "mode",
-        "keys",
-        "hit_rate",
-        "hit_percent",
-        "peak_per_s",
-        "of_parts",
-        "offered_per_s",
-        "per_s",
-        "lost",
-        "checked",
-        "mean_us",
-        "p50_us",
-        "p95_us",
-        "p99_us",
-        "p99_least_us",
-        "p99_most_us",
-    ],
-    plot: Some(Draw::lines("hit_rate", "mean_us", "what")),
-};
 
 /// A mix at a hit rate.
 #[derive(Debug)]

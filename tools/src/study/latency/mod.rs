@@ -21,7 +21,7 @@ use super::bench::{Bench, Config};
 use super::frame::{Common, Frame};
 use super::load::Shape;
 use crate::plot::Axis;
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use asked::{Asked, KeyMix, VALUE_BYTES, asked};
 use clap::{Parser, ValueEnum};
 use client::Client;
@@ -42,43 +42,22 @@ const LOADS: [f64; 9] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95];
 /// Steps of load.
 const STEPS: [f64; 4] = [0.01, 0.95, 0.01, 0.95];
 
-const TABLES: [Table; 3] = [
-    Table {
-        name: "rtt",
-        title: "Round trips by load, open loop",
-        says: "Microseconds from when a request was due to its reply; `inside`: from the server's receive burst to its transmit burst. Of several rounds the one in the middle by p99, the quietest one's and the worst one's p99 beside it; `lost`, in all rounds: due, and not answered or not even sent; `cpu_percent`, what the server's thread had of a processor.",
-        columns: &[
-            "mode",
-            "load",
-            "offered_per_s",
-            "per_s",
-            "lost",
-            "p50_us",
-            "p95_us",
-            "p99_us",
-            "p99_least_us",
-            "p99_most_us",
-            "max_us",
-            "inside_p50_us",
-            "inside_p95_us",
-            "inside_p99_us",
-            "cpu_percent",
-        ],
-        plot: Some(Draw::Lines { x: Axis::linear("load"), y: Axis::log("p95_us"), by: "mode" }),
-    },
-    Table {
-        name: "inside",
-        title: "Time inside the server by load",
-        says: "The 99th percentile of the same.",
-        columns: &["mode", "load", "inside_p50_us", "inside_p99_us", "inside_max_us"],
-        plot: Some(Draw::Lines {
-            x: Axis::linear("load"),
-            y: Axis::log("inside_p99_us"),
-            by: "mode",
-        }),
-    },
-    mix::TABLE,
-];
+const TABLES: &[Table] = table! {
+    "rtt" "Round trips by load, open loop"
+        ["mode load offered_per_s per_s lost p50_us p95_us p99_us p99_least_us p99_most_us max_us \
+          inside_p50_us inside_p95_us inside_p99_us cpu_percent"]
+        "Microseconds from when a request was due to its reply; `inside`: from the server's receive burst to its transmit burst. Of several rounds the one in the middle by p99, the quietest one's and the worst one's p99 beside it; `lost`, in all rounds: due, and not answered or not even sent; `cpu_percent`, what the server's thread had of a processor."
+        => Draw::Lines { x: Axis::linear("load"), y: Axis::log("p95_us"), by: "mode" };
+    "inside" "Time inside the server by load"
+        ["mode load inside_p50_us inside_p99_us inside_max_us"]
+        "The 99th percentile of the same."
+        => Draw::Lines { x: Axis::linear("load"), y: Axis::log("inside_p99_us"), by: "mode" };
+    "mix" "Round trips by mix of key lengths and hit rate, open loop"
+        ["mode keys hit_rate hit_percent peak_per_s of_parts offered_per_s per_s lost checked mean_us \
+          p50_us p95_us p99_us p99_least_us p99_most_us"]
+        "Each at the same rate, 4/13 of the first peak, as `rtt`; `hit_percent`: replies with an item; `of_parts`: the peak over what the peaks of the mix's lengths come to. Peaks are measured in the first mode alone."
+        => Draw::lines("hit_rate", "mean_us", "what");
+};
 
 /// What is between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -168,7 +147,7 @@ impl Cli {
             #[cfg(not(feature = "dpdk"))]
             Between::Memif => return Err("built without DPDK: use --between ring".into()),
         }
-        Ok(frame.end(&TABLES)?)
+        Ok(frame.end(TABLES)?)
     }
 
     /// What is asked, of a server that has so many items of each length.

@@ -18,7 +18,7 @@ use super::memory::Lines;
 use super::oracle_engine::Foretold;
 use super::path::{Other, Run, Walk, port_alone, walk};
 use super::stages::fill_ns;
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use crate::workload::Popularity;
 use clap::Parser;
 use gpu::card::Card;
@@ -34,67 +34,30 @@ use std::time::Duration;
 /// Longest time for a batch on the executor, which others' work may slow down.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-const TABLES: [Table; 7] = [
-    Table {
-        name: "memory",
-        title: "What the memory gives, one thread",
-        says: "Random lines of 64 bytes by depth of prefetch, and copies.",
-        columns: &["what", "ahead", "cpu_ns", "per_s", "gb_per_s"],
-        plot: Some(Draw::over_log("ahead", "per_s", "what")),
-    },
-    Table {
-        name: "path",
-        title: "The path of a request, one worker",
-        says: "Medians of CPU time; of the lines: the rate beside that of random lines at the same prefetch depth.",
-        columns: &["what", "cpu_ns", "least_ns", "most_ns", "per_s", "of_lines"],
-        plot: Some(Draw::Bars { label: "short", y: "CPU ns", parts: &["cpu_ns"] }),
-    },
-    Table {
-        name: "mixes",
-        title: "GETs and SETs, hits and popularity, one worker",
-        says: "Whole path, group prefetch, checksums in software; medians, taken in turns.",
-        columns: &["sets", "hits", "popularity", "cpu_ns", "per_s", "of_lines", "slow"],
-        plot: Some(Draw::lines("sets", "per_s", "curve")),
-    },
-    Table {
-        name: "shapes",
-        title: "Lengths of keys and values, one worker, GET",
-        says: "Medians; a store of its own for each, of as many items or fewer.",
-        columns: &["key_bytes", "value_bytes", "items", "cpu_ns", "per_s", "of_lines"],
-        plot: Some(Draw::over_log("value_bytes", "per_s", "curve")),
-    },
-    Table {
-        name: "workers",
-        title: "Workers",
-        says: "Each on a thread and a queue of its own, over one store; medians of rates by the clock on the wall.",
-        columns: &["workers", "cpu_ns", "per_s", "times_one"],
-        plot: Some(Draw::lines("workers", "per_s", "what")),
-    },
-    Table {
-        name: "each_worker",
-        title: "Each worker's counters",
-        says: "Nothing is shared but the store: what one counts, no other does.",
-        columns: &[
-            "workers",
-            "worker",
-            "cpu_ns",
-            "per_s",
-            "answered",
-            "batches",
-            "slow",
-            "hints_right",
-            "hints_wrong",
-        ],
-        plot: None,
-    },
-    Table {
-        name: "engines",
-        title: "Engines, GET, one worker",
-        says: "The SIMT executor runs the kernels on the CPU: what it takes says that they work, not what a GPU would take.",
-        columns: &["engine", "items", "cpu_ns", "per_s", "by_card", "checked"],
-        plot: None,
-    },
-];
+const TABLES: &[Table] = table! {
+    "memory" "What the memory gives, one thread" ["what ahead cpu_ns per_s gb_per_s"]
+        "Random lines of 64 bytes by depth of prefetch, and copies."
+        => Draw::over_log("ahead", "per_s", "what");
+    "path" "The path of a request, one worker" ["what cpu_ns least_ns most_ns per_s of_lines"]
+        "Medians of CPU time; of the lines: the rate beside that of random lines at the same prefetch depth."
+        => Draw::Bars { label: "short", y: "CPU ns", parts: &["cpu_ns"] };
+    "mixes" "GETs and SETs, hits and popularity, one worker"
+        ["sets hits popularity cpu_ns per_s of_lines slow"]
+        "Whole path, group prefetch, checksums in software; medians, taken in turns."
+        => Draw::lines("sets", "per_s", "curve");
+    "shapes" "Lengths of keys and values, one worker, GET"
+        ["key_bytes value_bytes items cpu_ns per_s of_lines"]
+        "Medians; a store of its own for each, of as many items or fewer."
+        => Draw::over_log("value_bytes", "per_s", "curve");
+    "workers" "Workers" ["workers cpu_ns per_s times_one"]
+        "Each on a thread and a queue of its own, over one store; medians of rates by the clock on the wall."
+        => Draw::lines("workers", "per_s", "what");
+    "each_worker" "Each worker's counters"
+        ["workers worker cpu_ns per_s answered batches slow hints_right hints_wrong"]
+        "Nothing is shared but the store: what one counts, no other does.";
+    "engines" "Engines, GET, one worker" ["engine items cpu_ns per_s by_card checked"]
+        "The SIMT executor runs the kernels on the CPU: what it takes says that they work, not what a GPU would take.";
+};
 
 /// What to measure.
 #[derive(Debug, Parser)]
@@ -146,7 +109,7 @@ impl Cli {
             self.engines(&mut frame)?;
         }
         self.against_memcached(&mut frame)?;
-        Ok(frame.end(&TABLES)?)
+        Ok(frame.end(TABLES)?)
     }
 
     fn requests(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use super::reads::{DEPTH, Reads};
 use super::stags::Asked;
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use crate::study::frame::{Common, Frame};
 use crate::study::load::Shape;
 use crate::study::server::{Cpu, Server, named};
@@ -18,35 +18,17 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-const READS: Table = Table {
-    name: "reads",
-    title: "A value to a client: one-sided, and over TCP",
-    says: "CPU time of the server per value, in microseconds: of a worker's turns, from frames in memory, or of the whole process with the kernel's part; what a core gives a second; the first server's CPU time, and the worker's over TCP, divided by it; cycles at the processor's nominal clock beside the paper's figure 2.",
-    columns: &[
-        "bytes",
-        "by",
-        "per_core_s",
-        "user_us",
-        "system_us",
-        "cpu_us",
-        "times_server",
-        "times_tcp",
-        "cycles",
-        "paper_cycles",
-    ],
-    plot: Some(Draw::Bars {
-        label: "label",
-        y: "CPU us per value",
-        parts: &["user_us", "system_us"],
-    }),
+const READS: Table = table! {
+    "reads" "A value to a client: one-sided, and over TCP"
+    ["bytes by per_core_s user_us system_us cpu_us times_server times_tcp cycles paper_cycles"]
+    "CPU time of the server per value, in microseconds: of a worker's turns, from frames in memory, or of the whole process with the kernel's part; what a core gives a second; the first server's CPU time, and the worker's over TCP, divided by it; cycles at the processor's nominal clock beside the paper's figure 2."
+    => Draw::Bars { label: "label", y: "CPU us per value", parts: &["user_us", "system_us"] }
 };
 
-const STAGS: Table = Table {
-    name: "stags",
-    title: "What stags cost, over TCP",
-    says: "CPU time of a worker's turns per request, in microseconds, from frames in memory, values of 1 KB; beside the same request without the stag.",
-    columns: &["request", "cpu_us", "per_core_s", "beside_without"],
-    plot: Some(Draw::Bars { label: "request", y: "CPU us per request", parts: &["cpu_us"] }),
+const STAGS: Table = table! {
+    "stags" "What stags cost, over TCP" ["request cpu_us per_core_s beside_without"]
+    "CPU time of a worker's turns per request, in microseconds, from frames in memory, values of 1 KB; beside the same request without the stag."
+    => Draw::Bars { label: "request", y: "CPU us per request", parts: &["cpu_us"] }
 };
 
 /// Sizes of values, how many READs get one, and the cycles of memcached in the paper's figure 2.
@@ -71,10 +53,8 @@ pub struct Cli {
     common: Common,
     /// A server to start; {port} and {memory} are filled in. Once for each server; the first is the
     /// yardstick.
+    #[arg(long = "server", value_name = "NAME=COMMAND", value_parser = named)]
     #[arg(
-        long = "server",
-        value_name = "NAME=COMMAND",
-        value_parser = named,
         default_value = "memcached=memcached -l 127.0.0.1 -p {port} -U 0 -m {memory} -t 1 -u nobody"
     )]
     servers: Vec<(String, String)>,

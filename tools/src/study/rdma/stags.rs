@@ -2,38 +2,29 @@
 //!
 //! In: keys, lengths, and how a stag is made of a key. Out: scripts, with every reply to the byte.
 
+use crate::report::named;
 use crate::study::tcp::script::{Exchange, Script};
 use crate::workload::Key;
 use crate::workload::values;
 use gnomon_client::codec::{Field, Stag};
 use gnomon_client::service::{append_get, append_set};
 
-/// What is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// `ms`, as it ever was.
-    Set,
-    /// The same, answered with the stag.
-    SetStag,
-    /// `mg`, as it ever was.
-    Get,
-    /// The same with the stag: a key's first get.
-    FirstGet,
+named! {
+    /// What is asked.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) enum Asked {
+        /// `ms`, as it ever was.
+        Set = "SET",
+        /// The same, answered with the stag.
+        SetStag = "SET that returns the stag",
+        /// `mg`, as it ever was.
+        Get = "GET",
+        /// The same with the stag: a key's first get.
+        FirstGet = "first GET, which returns the stag",
+    }
 }
 
 impl Asked {
-    pub(super) const ALL: [Self; 4] = [Self::Set, Self::SetStag, Self::Get, Self::FirstGet];
-
-    /// For people.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Set => "SET",
-            Self::SetStag => "SET that returns the stag",
-            Self::Get => "GET",
-            Self::FirstGet => "first GET, which returns the stag",
-        }
-    }
-
     /// For every key.
     pub(super) fn script(
         self,

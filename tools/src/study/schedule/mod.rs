@@ -9,7 +9,7 @@ mod clocks;
 
 use super::frame::{Common, Frame};
 use super::tco::positive;
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::error::Error;
@@ -93,49 +93,31 @@ impl Card {
     }
 }
 
-const CYCLES: Table = Table {
-    name: "cycles",
-    title: "The least cycle by input rate",
-    says: "Microseconds: updates every second cycle (Mega-KV, equation 2), every fourth, and with each batch; a GET takes three cycles at most.",
-    columns: &["mops", "updates", "cycle_us", "longest_get_us"],
-    plot: Some(Draw::lines("mops", "cycle_us", "updates")),
+const CYCLES: Table = table! {
+    "cycles" "The least cycle by input rate" ["mops updates cycle_us longest_get_us"]
+    "Microseconds: updates every second cycle (Mega-KV, equation 2), every fourth, and with each batch; a GET takes three cycles at most."
+    => Draw::lines("mops", "cycle_us", "updates")
 };
-const SPEED: Table = Table {
-    name: "speed",
-    title: "The most that a GPU answers by cycle (figure 12)",
-    says: "Million operations per second, updates every second cycle (Mega-KV, equation 4) and with each batch; `more_percent`: what the delay gains, which the paper puts at 17.8 to 68.4.",
-    columns: &["cycle_us", "updates", "mops", "more_percent"],
-    plot: Some(Draw::lines("cycle_us", "mops", "updates")),
+const SPEED: Table = table! {
+    "speed" "The most that a GPU answers by cycle (figure 12)"
+    ["cycle_us updates mops more_percent"]
+    "Million operations per second, updates every second cycle (Mega-KV, equation 4) and with each batch; `more_percent`: what the delay gains, which the paper puts at 17.8 to 68.4."
+    => Draw::lines("cycle_us", "mops", "updates")
 };
-const CLOCKS: Table = Table {
-    name: "clocks",
-    title: "Clocks of a K40c by cycle (tables 1 and 2)",
-    says: "The most that it answers, in million operations per second, and from which to which throughput of the CPU the rule chooses them: the least throughput of the GPU above the CPU's.",
-    columns: &["cycle_us", "memory_mhz", "core_mhz", "mops", "cpu_from", "cpu_below"],
-    plot: None,
+const CLOCKS: Table = table! {
+    "clocks" "Clocks of a K40c by cycle (tables 1 and 2)"
+    ["cycle_us memory_mhz core_mhz mops cpu_from cpu_below"]
+    "The most that it answers, in million operations per second, and from which to which throughput of the CPU the rule chooses them: the least throughput of the GPU above the CPU's."
 };
-const CHOSEN: Table = Table {
-    name: "chosen",
-    title: "Clocks that the paper chose (section 8.8.1)",
-    says: "`from_cycle_us`: the cycle from which on a clock is enough; none if no cycle is. `cpu_mops` of a, b and c: the most of the cluster, by GPU.",
-    columns: &["data_sets", "cpu_mops", "core_mhz", "chosen_by_them", "from_cycle_us"],
-    plot: None,
+const CHOSEN: Table = table! {
+    "chosen" "Clocks that the paper chose (section 8.8.1)"
+    ["data_sets cpu_mops core_mhz chosen_by_them from_cycle_us"]
+    "`from_cycle_us`: the cycle from which on a clock is enough; none if no cycle is. `cpu_mops` of a, b and c: the most of the cluster, by GPU."
 };
-const MANAGED: Table = Table {
-    name: "managed",
-    title: "The frequency rule at work",
-    says: "At the longest cycle: what the CPU gives at its highest clock, measured every 10 s (`--cpu-mops`), the clocks chosen, and the throughput of both at them.",
-    columns: &[
-        "second",
-        "cycle_us",
-        "cpu_mops",
-        "clocks",
-        "cpu_mhz",
-        "gpu_core_mhz",
-        "cpu_mops_at",
-        "gpu_mops_at",
-    ],
-    plot: None,
+const MANAGED: Table = table! {
+    "managed" "The frequency rule at work"
+    ["second cycle_us cpu_mops clocks cpu_mhz gpu_core_mhz cpu_mops_at gpu_mops_at"]
+    "At the longest cycle: what the CPU gives at its highest clock, measured every 10 s (`--cpu-mops`), the clocks chosen, and the throughput of both at them."
 };
 
 /// What to compute.

@@ -15,7 +15,7 @@ use super::frame::{Common, Frame};
 use super::load::{Load, Shape};
 use super::median;
 use super::oracle_engine::{Foretold, Hints};
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use crate::workload::Popularity;
 use clap::Parser;
 use driver_shim::ports::memory::{LoopingConfig, looping};
@@ -34,32 +34,19 @@ const BATCH: usize = 512;
 /// Most different requests.
 const DIFFERENT_MAX: u64 = 1_000_000;
 
-const COLUMNS: &[&str] =
-    &["load", "batch", "port", "rx", "classify", "batcher", "engine", "execute", "tx", "total"];
+const COLUMNS: &str = "load batch port rx classify batcher engine execute tx total";
 
-const TABLES: [Table; 3] = [
-    Table {
-        name: "ns",
-        title: "Nanoseconds per request, stage by stage",
-        says: "Medians over batches of 512; the total is without the port in memory. With hints: another engine, whose own time does not count, has read the requests and looked them up.",
-        columns: COLUMNS,
-        plot: Some(Draw::Bars { label: "load", y: "ns per request", parts: &STAGES }),
-    },
-    Table {
-        name: "batches",
-        title: "Nanoseconds per GET, by size of the batch",
-        says: "What a request of a small batch costs: less overlaps, each stage is begun more often, and the clock is read more often.",
-        columns: COLUMNS,
-        plot: Some(Draw::Bars { label: "batch", y: "ns per request", parts: &STAGES }),
-    },
-    Table {
-        name: "instructions",
-        title: "Instructions per request, stage by stage",
-        says: "Counted by valgrind; the port is within rx and tx here.",
-        columns: COLUMNS,
-        plot: Some(Draw::Bars { label: "load", y: "instructions per request", parts: &STAGES }),
-    },
-];
+const TABLES: &[Table] = table! {
+    "ns" "Nanoseconds per request, stage by stage" [COLUMNS]
+        "Medians over batches of 512; the total is without the port in memory. With hints: another engine, whose own time does not count, has read the requests and looked them up."
+        => Draw::Bars { label: "load", y: "ns per request", parts: &STAGES };
+    "batches" "Nanoseconds per GET, by size of the batch" [COLUMNS]
+        "What a request of a small batch costs: less overlaps, each stage is begun more often, and the clock is read more often."
+        => Draw::Bars { label: "batch", y: "ns per request", parts: &STAGES };
+    "instructions" "Instructions per request, stage by stage" [COLUMNS]
+        "Counted by valgrind; the port is within rx and tx here."
+        => Draw::Bars { label: "load", y: "instructions per request", parts: &STAGES };
+};
 
 /// What to measure.
 #[derive(Debug, Parser)]
@@ -117,7 +104,7 @@ impl Cli {
                 frame.report.row("instructions", row)?;
             }
         }
-        Ok(frame.end(&TABLES)?)
+        Ok(frame.end(TABLES)?)
     }
 
     /// Instructions of each stage. Few items: what is counted does not depend on how many.

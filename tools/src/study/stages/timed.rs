@@ -88,11 +88,7 @@ pub struct Stages {
     batch: usize,
 }
 
-impl std::fmt::Debug for Stages {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stages").field("batch", &self.batch).finish_non_exhaustive()
-    }
-}
+base::opaque!(Stages, |it| batch: it.batch);
 
 impl Stages {
     /// The stages on the first queues of `port`, which is over `region` and has at least `batch` frames,

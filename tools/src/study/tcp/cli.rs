@@ -4,7 +4,7 @@ use super::client::Client;
 use super::memory::{CONNECTIONS_MAX, Memory};
 use super::script::{Script, Verb};
 use super::wire::{Kind, Tcp, Wire};
-use crate::report::table::{Draw, Table};
+use crate::report::table::{Draw, Table, table};
 use crate::study::frame::{Common, Frame};
 use crate::study::median;
 use crate::study::server::{Cpu, Server, named};
@@ -15,27 +15,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-const TABLE: Table = Table {
-    name: "tcp",
-    title: "Requests over TCP, closed loop",
-    says: "Medians; CPU time of the server's whole process per request, in microseconds, or of a worker's turns, whose rate is what its core could do; ratios to the first server, and their spread over the rounds.",
-    columns: &[
-        "case",
-        "server",
-        "per_s",
-        "user_us",
-        "system_us",
-        "cpu_us",
-        "cpu_ratio",
-        "rate_ratio",
-        "least_ratio",
-        "most_ratio",
-    ],
-    plot: Some(Draw::Bars {
-        label: "label",
-        y: "CPU us per request",
-        parts: &["user_us", "system_us"],
-    }),
+const TABLE: Table = table! {
+    "tcp" "Requests over TCP, closed loop"
+    ["case server per_s user_us system_us cpu_us cpu_ratio rate_ratio least_ratio most_ratio"]
+    "Medians; CPU time of the server's whole process per request, in microseconds, or of a worker's turns, whose rate is what its core could do; ratios to the first server, and their spread over the rounds."
+    => Draw::Bars { label: "label", y: "CPU us per request", parts: &["user_us", "system_us"] }
 };
 
 /// What lies between client and server.

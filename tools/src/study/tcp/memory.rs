@@ -87,11 +87,7 @@ struct Peer {
     come: usize,
 }
 
-impl std::fmt::Debug for Memory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Memory").field("connections", &self.peers.len()).finish_non_exhaustive()
-    }
-}
+base::opaque!(Memory, |it| connections: it.peers.len());
 
 fn wrong(why: String) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, why)
