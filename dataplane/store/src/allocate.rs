@@ -248,7 +248,7 @@ impl Store {
     }
 
     /// How many times as large another class's chunk may be: so many that few pages serve all sizes.
-    fn lent_factor(&self) -> u32 {
+    pub(super) fn lent_factor(&self) -> u32 {
         // All but the reserve, and one for a size that is stored more than others.
         let pages = self.slabs.limit_pages().saturating_sub(RESERVE_PAGES + 1).max(1);
         let units = |class: Option<&SizeClass>| class.map_or(1, |class| class.units);
@@ -261,7 +261,7 @@ impl Store {
     }
 
     /// Larger classes, up to so many times as large.
-    fn larger(&self, id: ClassId, factor: u32) -> impl Iterator<Item = ClassId> {
+    pub(super) fn larger(&self, id: ClassId, factor: u32) -> impl Iterator<Item = ClassId> {
         let most = self.slabs.size(id).units.saturating_mul(factor);
         let larger = self.slabs.class_ids().filter(move |c| *c > id);
         larger.take_while(move |c| self.slabs.size(*c).units <= most)

@@ -17,7 +17,7 @@ use std::mem;
 pub(super) struct Seen {
     pub(super) pages: u32,
     pub(super) chunks: u32,
-    /// Few of these are in use, and pages are few.
+    /// Few of these are in use, or no more than there is room for in larger chunks; and pages are few.
     pub(super) little_used: bool,
     /// It has no page, and is due one.
     pub(super) due: bool,
@@ -36,7 +36,7 @@ pub(super) struct Seen {
 pub(super) struct Standing {
     steps: u64,
     evicted: u64,
-    /// Items that were stored, when its only page was looked at last.
+    /// Items that were stored, when it was last asked whether it keeps a page.
     stored: u64,
     pub(super) pages: u32,
     /// Items that will be missed with one page less, or would not be with one more.
@@ -45,7 +45,7 @@ pub(super) struct Standing {
     ahead: f64,
     /// It evicted since the last look.
     pub(super) busy: bool,
-    /// It uses little of its only page, and nothing was stored in it in the last turn.
+    /// It can do without its only page, and nothing was stored in it in the last turn.
     pub(super) sparse: bool,
     due: bool,
     /// Items that were stored when the last turn ended, and by now.
@@ -59,6 +59,11 @@ impl Standing {
         1.0 / f64::from(self.pages)
     }
 
+    /// How far ahead its hand will be when it has given a page.
+    fn ahead_after(&self) -> f64 {
+        self.ahead + self.cost()
+    }
+
     /// Whether its hand is behind by so many pages at least.
     pub(super) fn is_behind(&self, pages: f64) -> bool {
         self.ahead + pages * self.cost() <= 0.0
@@ -68,7 +73,10 @@ impl Standing {
 /// Rounds that a hand can be ahead or behind. What is further off is long ago.
 const AHEAD_MAX: f64 = 1.0;
 
-/// How many pages a giver's hand must be behind, when any class may be the giver.
+/// How many pages a giver's hand must be behind: half a page, as if rounded.
+pub(super) const OUT_OF_STEP: f64 = 0.5;
+
+/// The same when any class may be the giver.
 pub(super) const ANYBODY: f64 = f64::NEG_INFINITY;
 
 /// All classes.
@@ -126,18 +134,15 @@ impl Balance {
         self.0.iter().any(|class| class.due)
     }
 
-    /// Pages of a class.
-    pub(super) fn pages(&self, n: usize) -> u32 {
-        self.0.get(n).map_or(0, |class| class.pages)
+    /// Whether the class may keep a page: its only one, or one that is worth more than so much to it.
+    pub(super) fn may_keep(&self, n: usize, dear: f64) -> bool {
+        self.0.get(n).is_some_and(|c| !c.sparse && (c.pages == 1 || c.worth > dear))
     }
 
-    /// Whether the class has one page, and items were stored in it since it was asked so last, or `asked` says that
-    /// any was asked for: `stored` is how many were stored so far. Then its hand has gone round it.
-    pub(super) fn keeps_only_page(&mut self, n: usize, stored: u64, asked: bool) -> bool {
-        let Some(class) = self.0.get_mut(n).filter(|class| class.pages == 1 && !class.sparse)
-        else {
-            return false;
-        };
+    /// Whether items were stored in the class since it was asked so last, or `asked` says that
+    /// any was asked for: `stored` is how many were stored so far. Then its hand has gone over a page.
+    pub(super) fn keeps_page(&mut self, n: usize, stored: u64, asked: bool) -> bool {
+        let Some(class) = self.0.get_mut(n) else { return false };
         let keeps = mem::replace(&mut class.stored, stored) != stored || asked;
         if keeps {
             class.ahead = (class.ahead + class.cost()).min(AHEAD_MAX);
@@ -157,7 +162,18 @@ impl Balance {
             .enumerate()
             .filter(|(n, c)| c.pages > 0 && may(*n, c))
             .filter(|(_, c)| c.is_behind(behind))
-            .min_by(|(_, a), (_, b)| (a.ahead + a.cost()).total_cmp(&(b.ahead + b.cost())))
+            .min_by(|(_, a), (_, b)| a.ahead_after().total_cmp(&b.ahead_after()))
+            .map(|(n, _)| n)
+    }
+
+    /// Another class than this one, whose page is worth least: for a client that waits.
+    pub(super) fn cheapest(&self, except: usize) -> Option<usize> {
+        let worth = |c: &Standing| if c.sparse { 0.0 } else { c.worth };
+        let others = self.0.iter().enumerate().filter(|(n, c)| c.pages > 0 && *n != except);
+        others
+            .min_by(|(_, a), (_, b)| {
+                worth(a).total_cmp(&worth(b)).then(a.ahead_after().total_cmp(&b.ahead_after()))
+            })
             .map(|(n, _)| n)
     }
 }
@@ -235,5 +251,32 @@ mod tests {
         b.look([missed(0.5), missed(0.25)].into_iter());
         assert_eq!(b.giver(ANYBODY, |_, class| class.worth < 50.0), Some(1));
         assert_eq!(b.giver(ANYBODY, |_, class| class.worth < 25.0), None);
+    }
+
+    #[test]
+    fn who_must_have_a_page_takes_the_cheapest() {
+        let mut b = Balance::new(4);
+        let missed = |missed| Seen { missed, ..CALM };
+        let behind = busy(100);
+        let nobody = Seen { pages: 0, chunks: 0, ..CALM };
+        b.look([missed(0.5), Seen { missed: 0.25, ..behind }, missed(0.1), nobody].into_iter());
+        assert_eq!((any(&b, ANYBODY), b.cheapest(3)), (Some(0), Some(2)));
+        assert_eq!(b.cheapest(2), Some(1));
+        // With as much to lose, it is whose hand is furthest behind.
+        b.look([missed(0.5), Seen { missed: 0.5, ..behind }, missed(0.5), nobody].into_iter());
+        assert_eq!(b.cheapest(2), Some(0));
+    }
+
+    #[test]
+    fn who_may_keep_a_page() {
+        let mut b = Balance::new(4);
+        let only = Seen { pages: 1, chunks: 100, ..CALM };
+        let sparse = Seen { little_used: true, ..only };
+        b.look([Seen { missed: 0.5, ..CALM }, CALM, only, sparse].into_iter());
+        assert!(b.may_keep(0, 49.0) && !b.may_keep(0, 51.0), "worth 50");
+        assert!(!b.may_keep(1, 0.0) && b.may_keep(2, 1e9) && !b.may_keep(3, 0.0));
+        // It keeps a page as long as it is used, and not when it is asked again at once.
+        assert!(b.keeps_page(0, 1, false) && b.keeps_page(0, 1, true));
+        assert!(!b.keeps_page(0, 1, false));
     }
 }

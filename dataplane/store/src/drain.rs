@@ -10,14 +10,17 @@
 //!
 //! A class's lock is taken for a short run of chunks at a time. Chunks come back only when their
 //! epoch has passed, so emptying a page takes several turns of housekeeping. An `urgent` drain (for a
-//! class without any page, with a client waiting) evicts every item for which there is no free chunk
-//! at once. So does one of a class's only page: there are no other chunks to move to. Never fails; a page is late for as long as a pinned reader may still see an item in it.
+//! class without any page, with a client waiting) waits for no chunk: it evicts what was neither read
+//! nor stored lately, and for the rest the class makes room, evicting others. What lies in a class's only page
+//! moves to free chunks of a larger class; where there are none, it is dealt with likewise. Never fails; a page is
+//! late for as long as a pinned reader may still see an item in it.
 
 use super::evict::RUN_CHUNKS;
 use super::item::{ItemRef, Location};
 use super::moving::Drain;
 use super::slab::{Class, ClassId};
 use super::state::Store;
+use parking_lot::MutexGuard;
 
 /// Chunks that are looked at in one turn of housekeeping.
 const TURN_CHUNKS: u32 = 8192;
@@ -83,14 +86,26 @@ impl Store {
         (stored, asked)
     }
 
+    /// The class whose chunks the items of a class without another page move to: the next larger one
+    /// with room for `n`, or else the next one with pages. Who waits for a class's lock with another in hand
+    /// has the smaller class's.
+    fn home(&self, id: ClassId, n: u32) -> Option<MutexGuard<'_, Class>> {
+        let next = |room: u32| {
+            let mut larger =
+                self.larger(id, self.lent_factor()).map(|larger| self.slabs.lock(larger));
+            larger.find(|c| c.chunks_to_keep() > 0 && self.slabs.room(c) >= room)
+        };
+        next(n).or_else(|| next(0))
+    }
+
     /// Empties the next `n` chunks.
     fn vacate(&self, drain: &mut Drain, n: u32, urgent: bool) -> Run {
         let mut class = self.slabs.lock(drain.class);
+        let mut home = if class.chunks_to_keep() == 0 { self.home(drain.class, n) } else { None };
         for _ in 0..n {
             let (page, chunk) = (drain.page, drain.chunk);
             let done = self.slabs.with_owner(&mut class, page, chunk, |class, loc, item| {
-                let roomy = self.slabs.spare(class) > class.spare_wanted();
-                self.vacate_one(class, loc, item, roomy, urgent)
+                self.vacate_one(class, home.as_deref_mut(), loc, item, urgent)
             });
             match done {
                 Some(false) => return Run::NoRoom,
@@ -108,15 +123,25 @@ impl Store {
     fn vacate_one(
         &self,
         class: &mut Class,
+        mut home: Option<&mut Class>,
         loc: Location,
         item: ItemRef<'_>,
-        roomy: bool,
         urgent: bool,
     ) -> bool {
+        let waits_for_none = urgent || class.chunks_to_keep() == 0;
         let movable = self.is_live(&item) && !item.is_large() && !self.slabs.is_in_turn();
-        if movable && roomy && (!urgent || item.is_visited() || item.is_held()) {
-            self.relocate(class, loc, item);
-        } else if !movable || urgent || class.chunks_to_keep() == 0 {
+        let hot = item.is_visited() || item.is_held() || class.is_new(item.ticket());
+        let to = home.as_deref_mut().unwrap_or(&mut *class);
+        let roomy = if movable && hot && waits_for_none {
+            // As the hand spares it, at the cost of others.
+            self.replenish(to, false);
+            self.slabs.spare(to) > 0
+        } else {
+            self.slabs.room(to) > 0
+        };
+        if movable && roomy && (!urgent || hot) {
+            self.relocate(class, home, loc, item);
+        } else if !movable || waits_for_none {
             let before = class.tally.evicted;
             self.remove(class, loc, item, false);
             class.tally.evicted_by_mover += class.tally.evicted - before;

@@ -2,13 +2,14 @@
 //!
 //! In: housekeeping's turn, or a class that finds no page at all. Out: pages in the pool.
 //! Four reasons to move one: more are in use than may be; the reserve for classes without pages is gone; a class
-//! without pages needs one now; classes are out of step (`balance`). A class at rest, or where pages are few one that
-//! uses little of its only page and stores nothing, may lose it, and with it its items: what is stored again finds chunks of other
-//! classes (`allocate.rs`). Where classes have their pages from the start, none is moved. How it is emptied:
-//! `drain.rs`. Fails: not at all, but a page may be slow in coming.
+//! without pages needs one now; classes are out of step (`balance`). Where pages are few, a class that stores nothing
+//! gives its only page if it uses little of it, or if chunks of larger classes have room for what lies there; and no
+//! class in use gives one for the reserve that is worth more to it than to who needs pages most. A class at rest may
+//! lose its only page, and with it its items: what is stored again finds chunks of other classes (`allocate.rs`). Where
+//! classes have their pages from the start, none is moved. How it is emptied: `drain.rs`. Fails: not at all, but a page may be slow in coming.
 
-use super::balance::{ANYBODY, Seen, Standing};
-use super::moving::{Automove, Drain, Mover, NotMoved, Terms};
+use super::balance::{ANYBODY, OUT_OF_STEP, Seen, Standing};
+use super::moving::{Automove, Drain, Mover, NotMoved};
 use super::slab::ClassId;
 use super::state::Store;
 
@@ -23,8 +24,8 @@ const KEEP_PAGES: u32 = 1;
 
 impl Standing {
     /// Whether it may give a page that is worth so much to another. Its only one, when it is at rest.
-    fn may_give(&self, terms: &Terms, worth: f64) -> bool {
-        (self.pages > KEEP_PAGES || !self.busy || self.sparse) && self.worth * terms.gain <= worth
+    fn may_give(&self, gain: f64, worth: f64) -> bool {
+        (self.pages > KEEP_PAGES || !self.busy || self.sparse) && self.worth * gain <= worth
     }
 }
 
@@ -64,25 +65,28 @@ impl Store {
             } else if self.slabs.is_over_limit(&self.epochs) {
                 self.start(&mut mover, ANYBODY, |_, _| true);
             } else {
-                let needy = mover.automove.terms().zip(mover.balance.needy());
+                let needy = mover.balance.needy();
+                let worth = needy.map_or(0.0, |(_, worth)| worth);
+                let dear = if self.has_few_pages() { worth } else { f64::MAX };
+                let needy = mover.automove.gain().zip(needy.map(|(n, _)| n));
                 let is_due = mover.balance.is_any_due();
                 if free < RESERVE_PAGES {
                     // A class's only page is not taken for a reserve: it would be asked back at once. But where
-                    // another class needs pages, those of classes at rest are the reserve before its own are.
-                    self.start_fairly(&mut mover, ANYBODY, |n, giver| {
-                        giver.pages > KEEP_PAGES
+                    // another class needs pages, those of classes at rest are the reserve before its own are. Where
+                    // pages are few, nor is one that is worth more than to that class, unless its class is at rest.
+                    self.start_fairly(&mut mover, ANYBODY, dear, |n, giver| {
+                        let is_behind = giver.is_behind(OUT_OF_STEP);
+                        giver.pages > KEEP_PAGES && (giver.worth <= dear || is_behind)
                             || giver.sparse && (is_due || needy.is_some())
-                            || needy.is_some_and(|(terms, (needy, worth))| {
-                                n != needy
-                                    && giver.is_behind(terms.behind)
-                                    && giver.may_give(&terms, worth)
+                            || needy.is_some_and(|(gain, needy)| {
+                                n != needy && is_behind && giver.may_give(gain, worth)
                             })
                     });
                 } else if free == RESERVE_PAGES
-                    && let Some((terms, (needy, worth))) = needy
+                    && let Some((gain, needy)) = needy
                 {
-                    self.start_fairly(&mut mover, terms.behind, |n, giver| {
-                        n != needy && giver.may_give(&terms, worth)
+                    self.start_fairly(&mut mover, OUT_OF_STEP, worth, |n, giver| {
+                        n != needy && giver.may_give(gain, worth)
                     });
                     if mover.draining.is_some() {
                         mover.promised = class(needy);
@@ -146,16 +150,26 @@ impl Store {
         let Some(mut mover) = self.mover.try_lock() else { return };
         if mover.draining.is_none() && self.slabs.free_pages(&self.epochs) == 0 {
             self.look(&mut mover);
-            self.start(&mut mover, ANYBODY, |n, _| n != usize::from(id.0));
+            let giver = mover.balance.cheapest(id.0.into()).and_then(class);
+            self.start_with(&mut mover, giver);
         }
         self.go_on(&mut mover, true);
+    }
+
+    /// Whether there are fewer pages than two for each class.
+    fn has_few_pages(&self) -> bool {
+        (self.slabs.limit_pages() as usize) < 2 * self.slabs.sizes().len()
     }
 
     /// Takes note of how each class stands.
     fn look(&self, mover: &mut Mover) {
         self.returns.fade();
-        let few_pages = (self.slabs.limit_pages() as usize) < 2 * self.slabs.sizes().len();
+        let few_pages = self.has_few_pages();
+        let factor = self.lent_factor();
         let seen = self.slabs.class_ids().map(|id| {
+            let only_one = few_pages && self.slabs.lock(id).pages == 1;
+            let larger = self.larger(id, if only_one { factor } else { 0 });
+            let room = larger.map(|c| self.slabs.room(&self.slabs.lock(c))).sum();
             let class = self.slabs.lock(id);
             // A page that is free costs no item its place.
             let free = self.slabs.spare(&class) + class.free_in_turn;
@@ -163,7 +177,7 @@ impl Store {
             Seen {
                 pages: class.pages,
                 chunks: class.chunks(),
-                little_used: few_pages && class.used <= class.chunks() / LITTLE_SHARE,
+                little_used: few_pages && class.used <= (class.chunks() / LITTLE_SHARE).max(room),
                 due: class.pages == 0 && class.is_due_a_page(),
                 stored: class.tally.stored,
                 steps: class.hand_steps,
@@ -181,14 +195,20 @@ impl Store {
         self.start_with(mover, giver);
     }
 
-    /// The same, but the only page of a class stays when items of it were stored or asked for since this looked
-    /// there last: it is judged as the hand judges an item.
-    fn start_fairly(&self, mover: &mut Mover, behind: f64, may: impl Fn(usize, &Standing) -> bool) {
+    /// The same, but the only page of a class, or one that is worth more than `dear` to it, stays when items of the
+    /// class were stored or asked for since this looked there last: it is judged as the hand judges an item.
+    fn start_fairly(
+        &self,
+        mover: &mut Mover,
+        behind: f64,
+        dear: f64,
+        may: impl Fn(usize, &Standing) -> bool,
+    ) {
         let giver = mover.balance.giver(behind, may);
         let keeps = giver.and_then(|n| {
-            let id = class(n).filter(|_| mover.balance.pages(n) == 1)?;
+            let id = class(n).filter(|_| mover.balance.may_keep(n, dear))?;
             let (stored, asked) = self.pass_over(id);
-            Some(mover.balance.keeps_only_page(n, stored, asked))
+            Some(mover.balance.keeps_page(n, stored, asked))
         });
         if keeps != Some(true) {
             self.start_with(mover, giver.and_then(class));

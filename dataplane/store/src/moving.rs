@@ -29,22 +29,14 @@ pub enum Automove {
     Eager,
 }
 
-/// When classes that are out of step move a page.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Terms {
-    /// Pages that the giver's hand is behind, at least.
-    pub(super) behind: f64,
-    /// How many times as much the page must be worth to the one that gets it.
-    pub(super) gain: f64,
-}
-
 impl Automove {
-    pub(super) fn terms(self) -> Option<Terms> {
+    /// How many times as much a page must be worth to the class that gets it, if any is to.
+    pub(super) fn gain(self) -> Option<f64> {
         match self {
             Self::Off => None,
-            // Half a page, as if rounded. A page on the way costs both of them some items.
-            Self::Slow => Some(Terms { behind: 0.5, gain: 1.5 }),
-            Self::Eager => Some(Terms { behind: 0.5, gain: 1.0 }),
+            // A page on the way costs both of them some items.
+            Self::Slow => Some(1.5),
+            Self::Eager => Some(1.0),
         }
     }
 }

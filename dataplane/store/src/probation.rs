@@ -47,6 +47,11 @@ impl Queue {
         Self { places: self.places, room: 1, at: 0, next: 0, len: 0 }
     }
 
+    /// How many chunks were put in since the one with this ticket.
+    pub(super) fn age(&self, ticket: u32) -> u32 {
+        self.next.wrapping_sub(ticket).wrapping_sub(1)
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> u32 {
         self.len

@@ -477,11 +477,18 @@ impl Store {
 }
 
 impl Store {
-    /// Puts the item in another chunk of its class, with its class locked. It stays the same to
-    /// readers, down to its CAS id. False when there is no chunk, or another thread just
-    /// changed it.
-    pub(super) fn relocate(&self, class: &mut Class, loc: Location, item: ItemRef<'_>) -> bool {
-        let Some(to) = self.slabs.pop_for_move(class, &item) else { return false };
+    /// Puts the item in another chunk of its class, or in one of class `home`, which has larger ones, with
+    /// these locked. It stays the same to readers, down to its CAS id. False when there is no chunk, or
+    /// another thread just changed it.
+    pub(super) fn relocate(
+        &self,
+        class: &mut Class,
+        mut home: Option<&mut Class>,
+        loc: Location,
+        item: ItemRef<'_>,
+    ) -> bool {
+        let to = self.slabs.pop_for_move(home.as_deref_mut().unwrap_or(class), &item);
+        let Some(to) = to else { return false };
         let new = NewItem {
             key: item.key(),
             flags: item.flags(),
@@ -491,13 +498,13 @@ impl Store {
             marks: Marks::default(),
             own_cas: item.own_cas(),
         };
-        // SAFETY: just popped, from the class that holds an item of the same length.
+        // SAFETY: just popped, from the class that holds an item of the same length, or from a larger one.
         unsafe { self.slabs.write(to, &new, item.sequence(), item.accessed()) };
         let (hash, expect) = (self.hash(item.key()), Expect::Exactly(Some(loc)));
         let look = |at| (at == loc).then_some(());
         let Ok(entry) = self.entry_to_change(hash, true, expect, look) else {
             // SAFETY: popped above, not linked, and given up here.
-            unsafe { self.slabs.give_back_in(class, to, item.len_bytes()) };
+            unsafe { self.slabs.give_back_in(home.unwrap_or(class), to, item.len_bytes()) };
             return false;
         };
         // SAFETY: `loc` stands in a locked bucket.

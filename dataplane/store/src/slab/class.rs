@@ -105,6 +105,11 @@ impl Class {
         self.borrowed_units >= PAGE_UNITS
     }
 
+    /// Whether a chunk with this ticket was given out lately: one of as many as are kept free, and one more.
+    pub(crate) fn is_new(&self, ticket: u32) -> bool {
+        self.queue.age(ticket) <= self.spare_wanted()
+    }
+
     /// Chunks in the queue of the newest.
     pub(crate) fn newcomers(&self) -> u32 {
         self.queue.len()

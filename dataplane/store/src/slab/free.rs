@@ -112,6 +112,11 @@ impl Slabs {
         class.free + class.size.per_page - carved
     }
 
+    /// Of these, chunks that are not kept free ahead of need.
+    pub(crate) fn room(&self, class: &Class) -> u32 {
+        self.spare(class).saturating_sub(class.spare_wanted())
+    }
+
     /// Counts so many bytes for a chunk from [`Self::pop`], instead of those that it was taken for.
     pub(crate) fn recount(&self, loc: Location, before: usize, bytes: usize) {
         let Some(id) = self.class_of(loc) else { return };

@@ -343,3 +343,96 @@ fn a_few_items_of_each_size_stay_beside_a_busy_class() {
     assert!((0..40).all(|_| pass(&mut s) == all), "{:?}", store.stats());
     assert!(store.stats().pages_moved <= moved + 2, "{:?}", store.stats());
 }
+
+/// The items of classes with one page each find room in larger chunks: no page takes any with it.
+#[test]
+fn what_lies_in_an_only_page_moves_to_larger_chunks() {
+    let store = store(16 * PAGE);
+    let mut s = store.session().unwrap();
+    let lens = [100, 170, 240, 360, 500];
+    let mut keys = Vec::new();
+    for len in lens {
+        for n in 0..500 {
+            let key = names("k", u32::try_from(len).unwrap() * 1_000 + n);
+            assert_eq!(put(&mut s, &key, &vec![b'v'; len], 0), Ok(()));
+            keys.push(key);
+        }
+    }
+    assert!(lens.iter().all(|len| pages_of(&store, *len) == 1));
+    store.set_limit_bytes(2 * PAGE).unwrap();
+    (0..200).for_each(|_| store.housekeep());
+    let st = store.stats();
+    assert!(st.pages_moved > 0 && st.rescued >= 1_000, "{st:?}");
+    assert_eq!((st.evictions, st.curr_items), (0, 2_500));
+    books_are_right(&store, &mut s, &keys);
+}
+
+/// Pages that are used by a quarter go to who needs them, and what lies in them stays.
+#[test]
+fn pages_that_are_hardly_used_are_put_together_for_a_busy_class() {
+    let store = store(16 * PAGE);
+    let mut s = store.session().unwrap();
+    let lens: Vec<usize> =
+        strays().filter(|len| (50..1_900).contains(len)).step_by(2).take(15).collect();
+    let mut keys = Vec::new();
+    for len in &lens {
+        for n in 0..u32::try_from(PAGE / 4 / (len + 60)).unwrap() {
+            keys.push((names(&format!("k{len}"), n), *len));
+        }
+    }
+    let some = |s: &mut Session| {
+        let there = keys.iter().filter(|(key, len)| {
+            let there = get(&s.pin(), key).is_some();
+            assert!(there || put(s, key, &vec![b'v'; *len], 0).is_ok());
+            there
+        });
+        there.count()
+    };
+    some(&mut s);
+    (0..40).for_each(|_| {
+        ask(&store, &mut s, "hot", 4_000, 4_000);
+        some(&mut s);
+    });
+    assert!(pages_of(&store, 4_000) >= 6, "{:?}", store.stats());
+    assert_eq!(some(&mut s), keys.len());
+}
+
+/// What is missed keeps its pages when further sizes turn up that no client asks for twice: they do not go back and forth.
+#[test]
+fn pages_that_are_asked_for_are_not_taken_for_sizes_that_are_not() {
+    let store = store(16 * PAGE);
+    let mut s = store.session().unwrap();
+    // More than fits, so that it is known what its pages are worth.
+    (0..8).for_each(|_| _ = ask(&store, &mut s, "old", 16_000, 1_900));
+    let before = pages_of(&store, 1_900);
+    for (n, len) in [2_300, 2_900, 3_600, 4_500, 5_600, 7_000, 8_800].into_iter().enumerate() {
+        for round in 0..4 {
+            ask(&store, &mut s, &format!("new{n}{round}"), 1_000, len);
+            ask(&store, &mut s, "old", 12_000, 1_900);
+        }
+    }
+    let hits = ask(&store, &mut s, "old", 12_000, 1_900);
+    assert!(
+        store.stats().pages_moved < 12 && pages_of(&store, 1_900) + 2 >= before,
+        "{before} before: {:?}",
+        store.stats()
+    );
+    assert!(hits > 11_000, "{hits}");
+}
+
+/// A client that waits for a page of another class costs no item that was just stored, read or not.
+#[test]
+fn who_was_just_stored_survives_the_page_that_is_taken_at_once() {
+    let store = store(12 * PAGE);
+    let mut s = store.session().unwrap();
+    let hot = names("hot", 0);
+    for n in 0..24_000 {
+        assert_eq!(put(&mut s, &names("old", n), &[b'v'; 1_000], 0), Ok(()));
+    }
+    assert_eq!(put(&mut s, &hot, &[b'h'; 1_000], 0), Ok(()));
+    for (n, len) in (0..).zip([300, 60, 30_000, 6_000, 90_000]) {
+        assert_eq!(put(&mut s, &names("new", n), &vec![b'n'; len], 0), Ok(()));
+    }
+    assert!(store.stats().evicted_by_mover > 1_000, "{:?}", store.stats());
+    assert!(value_of(&mut s, &hot).is_some());
+}
