@@ -166,13 +166,17 @@ impl Balance {
             .map(|(n, _)| n)
     }
 
-    /// Another class than this one, whose page is worth least: for a client that waits.
+    /// Another class than this one, whose page is worth least: for a client that waits. An only page that is used
+    /// is the last to go: what it is worth shows when its class evicts, and it may never have.
     pub(super) fn cheapest(&self, except: usize) -> Option<usize> {
+        let only = |c: &Standing| c.pages == 1 && !c.sparse;
         let worth = |c: &Standing| if c.sparse { 0.0 } else { c.worth };
         let others = self.0.iter().enumerate().filter(|(n, c)| c.pages > 0 && *n != except);
         others
             .min_by(|(_, a), (_, b)| {
-                worth(a).total_cmp(&worth(b)).then(a.ahead_after().total_cmp(&b.ahead_after()))
+                let worth = worth(a).total_cmp(&worth(b));
+                let ahead = a.ahead_after().total_cmp(&b.ahead_after());
+                only(a).cmp(&only(b)).then(worth).then(ahead)
             })
             .map(|(n, _)| n)
     }
@@ -265,6 +269,14 @@ mod tests {
         // With as much to lose, it is whose hand is furthest behind.
         b.look([missed(0.5), Seen { missed: 0.5, ..behind }, missed(0.5), nobody].into_iter());
         assert_eq!(b.cheapest(2), Some(0));
+        // An only page goes last, whatever is known of it, unless it is hardly used.
+        let only = Seen { pages: 1, chunks: 100, ..CALM };
+        b.look([missed(0.5), only, nobody, nobody].into_iter());
+        assert_eq!(b.cheapest(3), Some(0));
+        b.look([missed(0.5), Seen { little_used: true, ..only }, nobody, nobody].into_iter());
+        assert_eq!(b.cheapest(3), Some(1));
+        b.look([only, nobody, nobody, nobody].into_iter());
+        assert_eq!((b.cheapest(3), b.cheapest(0)), (Some(0), None));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Emptying a page: its items move to other chunks of the class, and the class gives up the page.
+//! Emptying a page: its items move to other chunks, and the class gives up the page.
 //!
 //! In: a page whose chunks are not given out any more. Out: the page, when all its chunks
 //! are free. Where the class has too few chunks for the page's items, it evicts as it always does
@@ -11,7 +11,7 @@
 //! A class's lock is taken for a short run of chunks at a time. Chunks come back only when their
 //! epoch has passed, so emptying a page takes several turns of housekeeping. An `urgent` drain (for a
 //! class without any page, with a client waiting) waits for no chunk: it evicts what was neither read
-//! nor stored lately, and for the rest the class makes room, evicting others. What lies in a class's only page
+//! nor stored lately, for the rest it evicts others, and what finds no chunk then goes, too. What lies in a class's only page
 //! moves to free chunks of a larger class; where there are none, it is dealt with likewise. Never fails; a page is
 //! late for as long as a pinned reader may still see an item in it.
 
@@ -21,6 +21,7 @@ use super::moving::Drain;
 use super::slab::{Class, ClassId};
 use super::state::Store;
 use parking_lot::MutexGuard;
+use std::mem;
 
 /// Chunks that are looked at in one turn of housekeeping.
 const TURN_CHUNKS: u32 = 8192;
@@ -87,25 +88,30 @@ impl Store {
     }
 
     /// The class whose chunks the items of a class without another page move to: the next larger one
-    /// with room for `n`, or else the next one with pages. Who waits for a class's lock with another in hand
+    /// with room, or else the next one with pages. Who waits for a class's lock with another in hand
     /// has the smaller class's.
-    fn home(&self, id: ClassId, n: u32) -> Option<MutexGuard<'_, Class>> {
+    fn home(&self, id: ClassId) -> Option<MutexGuard<'_, Class>> {
         let next = |room: u32| {
             let mut larger =
                 self.larger(id, self.lent_factor()).map(|larger| self.slabs.lock(larger));
             larger.find(|c| c.chunks_to_keep() > 0 && self.slabs.room(c) >= room)
         };
-        next(n).or_else(|| next(0))
+        next(1).or_else(|| next(0))
     }
 
-    /// Empties the next `n` chunks.
+    /// Empties the next `n` chunks, or fewer where their items' new class is full before.
     fn vacate(&self, drain: &mut Drain, n: u32, urgent: bool) -> Run {
         let mut class = self.slabs.lock(drain.class);
-        let mut home = if class.chunks_to_keep() == 0 { self.home(drain.class, n) } else { None };
+        let is_only = class.chunks_to_keep() == 0;
+        let home = if is_only { self.home(drain.class) } else { None };
+        let has_room = |home: &Class| self.slabs.room(home) > 0;
+        let had_room = home.as_deref().is_some_and(has_room);
+        let missing = if (urgent || is_only) && !had_room { n } else { 0 };
+        let mut hold = Hold { home, urgent, missing };
         for _ in 0..n {
             let (page, chunk) = (drain.page, drain.chunk);
             let done = self.slabs.with_owner(&mut class, page, chunk, |class, loc, item| {
-                self.vacate_one(class, home.as_deref_mut(), loc, item, urgent)
+                self.vacate_one(class, &mut hold, loc, item)
             });
             match done {
                 Some(false) => return Run::NoRoom,
@@ -115,6 +121,9 @@ impl Store {
                 None => {}
             }
             drain.chunk += 1;
+            if had_room && !hold.home.as_deref().is_some_and(has_room) {
+                break;
+            }
         }
         Run::On
     }
@@ -123,25 +132,24 @@ impl Store {
     fn vacate_one(
         &self,
         class: &mut Class,
-        mut home: Option<&mut Class>,
+        hold: &mut Hold<'_>,
         loc: Location,
         item: ItemRef<'_>,
-        urgent: bool,
     ) -> bool {
-        let waits_for_none = urgent || class.chunks_to_keep() == 0;
-        let movable = self.is_live(&item) && !item.is_large() && !self.slabs.is_in_turn();
+        let at_once = hold.urgent || class.chunks_to_keep() == 0;
         let hot = item.is_visited() || item.is_held() || class.is_new(item.ticket());
-        let to = home.as_deref_mut().unwrap_or(&mut *class);
-        let roomy = if movable && hot && waits_for_none {
-            // As the hand spares it, at the cost of others.
-            self.replenish(to, false);
-            self.slabs.spare(to) > 0
-        } else {
-            self.slabs.room(to) > 0
-        };
-        if movable && roomy && (!urgent || hot) {
-            self.relocate(class, home, loc, item);
-        } else if !movable || waits_for_none {
+        let movable = self.is_live(&item)
+            && !item.is_large()
+            && !self.slabs.is_in_turn()
+            && (hot || !hold.urgent);
+        let to = hold.home.as_deref_mut().unwrap_or(&mut *class);
+        if movable && hot && at_once {
+            // As the hand spares it, at the cost of others: once in a hold of the lock.
+            self.evict_for(to, mem::take(&mut hold.missing));
+        }
+        if movable && self.slabs.room(to) > 0 {
+            self.relocate(class, hold.home.as_deref_mut(), loc, item);
+        } else if !movable || at_once {
             let before = class.tally.evicted;
             self.remove(class, loc, item, false);
             class.tally.evicted_by_mover += class.tally.evicted - before;
@@ -149,6 +157,24 @@ impl Store {
             return false;
         }
         true
+    }
+
+    /// Evicts what is missing for the class to have room for so many, as soon as its chunks' epoch has passed.
+    fn evict_for(&self, class: &mut Class, chunks: u32) {
+        let missing =
+            |class: &Class| (chunks + class.spare_wanted()).saturating_sub(self.slabs.spare(class));
+        if chunks == 0 || missing(class) == 0 {
+            return;
+        }
+        self.slabs.collect(class, &self.epochs);
+        self.evict_to_move(class, missing(class));
+        self.slabs.collect(class, &self.epochs);
+    }
+
+    fn evict_to_move(&self, class: &mut Class, n: u32) {
+        let before = class.tally.evicted;
+        self.evict(class, n);
+        class.tally.evicted_by_mover += class.tally.evicted - before;
     }
 
     /// Evicts as many of the class as the rest of the page needs chunks.
@@ -164,9 +190,16 @@ impl Store {
             }
             let n = short.min(RUN_CHUNKS).min(*budget);
             *budget -= n;
-            let before = class.tally.evicted;
-            self.evict(&mut class, n);
-            class.tally.evicted_by_mover += class.tally.evicted - before;
+            self.evict_to_move(&mut class, n);
         }
     }
+}
+
+/// What is done under one hold of a class's lock.
+struct Hold<'s> {
+    /// The class, of larger chunks, that items move to. `None`: their own.
+    home: Option<MutexGuard<'s, Class>>,
+    urgent: bool,
+    /// Chunks that others may yet be evicted for.
+    missing: u32,
 }

@@ -65,15 +65,15 @@ impl Store {
             } else if self.slabs.is_over_limit(&self.epochs) {
                 self.start(&mut mover, ANYBODY, |_, _| true);
             } else {
-                let needy = mover.balance.needy();
+                let (gain, needy) = (mover.automove.gain(), mover.balance.needy());
                 let worth = needy.map_or(0.0, |(_, worth)| worth);
-                let dear = if self.has_few_pages() { worth } else { f64::MAX };
-                let needy = mover.automove.gain().zip(needy.map(|(n, _)| n));
+                let dear = if gain.is_some() && self.has_few_pages() { worth } else { f64::MAX };
+                let needy = gain.zip(needy.map(|(n, _)| n));
                 let is_due = mover.balance.is_any_due();
                 if free < RESERVE_PAGES {
                     // A class's only page is not taken for a reserve: it would be asked back at once. But where
                     // another class needs pages, those of classes at rest are the reserve before its own are. Where
-                    // pages are few, nor is one that is worth more than to that class, unless its class is at rest.
+                    // pages are few, nor is one that is worth more than to that class, unless its class's hand is behind.
                     self.start_fairly(&mut mover, ANYBODY, dear, |n, giver| {
                         let is_behind = giver.is_behind(OUT_OF_STEP);
                         giver.pages > KEEP_PAGES && (giver.worth <= dear || is_behind)
@@ -85,7 +85,7 @@ impl Store {
                 } else if free == RESERVE_PAGES
                     && let Some((gain, needy)) = needy
                 {
-                    self.start_fairly(&mut mover, OUT_OF_STEP, worth, |n, giver| {
+                    self.start_fairly(&mut mover, OUT_OF_STEP, f64::MAX, |n, giver| {
                         n != needy && giver.may_give(gain, worth)
                     });
                     if mover.draining.is_some() {
@@ -208,7 +208,11 @@ impl Store {
         let keeps = giver.and_then(|n| {
             let id = class(n).filter(|_| mover.balance.may_keep(n, dear))?;
             let (stored, asked) = self.pass_over(id);
-            Some(mover.balance.keeps_page(n, stored, asked))
+            let keeps = mover.balance.keeps_page(n, stored, asked);
+            if keeps {
+                self.slabs.pass_page(&mut self.slabs.lock(id));
+            }
+            Some(keeps)
         });
         if keeps != Some(true) {
             self.start_with(mover, giver.and_then(class));

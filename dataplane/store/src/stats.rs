@@ -30,7 +30,7 @@ pub struct StoreStats {
     pub expired_unfetched: u64,
     /// Of the evictions, those by the mover, which empties pages.
     pub evicted_by_mover: u64,
-    /// Items that the mover took out of such a page and put elsewhere in their class.
+    /// Items that the mover took out of such a page and put elsewhere.
     pub rescued: u64,
     /// Items that the evicting hand left for another round.
     pub spared: u64,

@@ -487,7 +487,8 @@ impl Store {
         loc: Location,
         item: ItemRef<'_>,
     ) -> bool {
-        let to = self.slabs.pop_for_move(home.as_deref_mut().unwrap_or(class), &item);
+        let comes = home.is_some();
+        let to = self.slabs.pop_for_move(home.as_deref_mut().unwrap_or(class), &item, comes);
         let Some(to) = to else { return false };
         let new = NewItem {
             key: item.key(),

@@ -56,10 +56,17 @@ impl Slabs {
         class.queue = queue;
     }
 
-    /// [`Self::pop`] for an item that is there already, and keeps its `ticket`.
-    pub(crate) fn pop_for_move(&self, class: &mut Class, item: &ItemRef<'_>) -> Option<Location> {
+    /// [`Self::pop`] for an item that is there already. One of this class keeps its ticket; one that `comes` from
+    /// another gets its own.
+    pub(crate) fn pop_for_move(
+        &self,
+        class: &mut Class,
+        item: &ItemRef<'_>,
+        comes: bool,
+    ) -> Option<Location> {
         let loc = self.take(class, item.len_bytes())?;
-        self.chunk(loc).set_next(item.ticket());
+        let ticket = if comes { class.queue.push(loc) } else { item.ticket() };
+        self.chunk(loc).set_next(ticket);
         Some(loc)
     }
 

@@ -27,6 +27,14 @@ impl Slabs {
         None
     }
 
+    /// Puts the hand behind the page at which it is.
+    pub(crate) fn pass_page(&self, class: &mut Class) {
+        if class.pages > 1 {
+            class.hand_page = get(&self.pages[class.hand_page as usize].ring_next);
+            class.hand_chunk = 0;
+        }
+    }
+
     /// When the item was last read that the class would evict next, or soon: the earliest time
     /// among those that the hand would look at in its next `steps`. The hand stays where it is.
     pub(crate) fn oldest_access(&self, class: &mut Class, steps: u32) -> Option<u32> {

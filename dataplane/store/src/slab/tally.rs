@@ -46,9 +46,9 @@ pub(crate) struct Tally {
     pub(crate) evicted_expiring: u64,
     /// Seconds for which the item evicted last had not been read.
     pub(crate) evicted_idle_seconds: u64,
-    /// Of the evicted, those that lay in a page that was taken from the class.
+    /// Of the evicted, those that lay in a page that was taken from the class, or made room for those that did.
     pub(crate) evicted_by_mover: u64,
-    /// Items that lay in such a page and went to another chunk of the class.
+    /// Items that lay in such a page and went to another chunk.
     pub(crate) rescued: u64,
     /// Items that the hand left for another round, because they had been read.
     pub(crate) spared: u64,
