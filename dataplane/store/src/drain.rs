@@ -88,22 +88,22 @@ impl Store {
     }
 
     /// The class whose chunks the items of a class without another page move to: the next larger one
-    /// with room, or else the next one with pages. Who waits for a class's lock with another in hand
-    /// has the smaller class's.
-    fn home(&self, id: ClassId) -> Option<MutexGuard<'_, Class>> {
+    /// with room for `n`, or else for any, or else the next one with pages. Who waits for a class's lock with
+    /// another in hand has the smaller class's.
+    fn home(&self, id: ClassId, n: u32) -> Option<MutexGuard<'_, Class>> {
         let next = |room: u32| {
             let mut larger =
                 self.larger(id, self.lent_factor()).map(|larger| self.slabs.lock(larger));
             larger.find(|c| c.chunks_to_keep() > 0 && self.slabs.room(c) >= room)
         };
-        next(1).or_else(|| next(0))
+        next(n).or_else(|| next(1)).or_else(|| next(0))
     }
 
     /// Empties the next `n` chunks, or fewer where their items' new class is full before.
     fn vacate(&self, drain: &mut Drain, n: u32, urgent: bool) -> Run {
         let mut class = self.slabs.lock(drain.class);
         let is_only = class.chunks_to_keep() == 0;
-        let home = if is_only { self.home(drain.class) } else { None };
+        let home = if is_only { self.home(drain.class, n) } else { None };
         let has_room = |home: &Class| self.slabs.room(home) > 0;
         let had_room = home.as_deref().is_some_and(has_room);
         let missing = if (urgent || is_only) && !had_room { n } else { 0 };
