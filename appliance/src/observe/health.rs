@@ -77,6 +77,7 @@ struct Watched {
     told: PortState,
     port_lines: Sparing,
     door_gone: bool,
+    door_reopened: u64,
     door_lines: Sparing,
 }
 
@@ -199,12 +200,15 @@ fn look_at_exception_path(
     now: Instant,
 ) {
     let gone = path.up == 0;
-    if gone != watched.door_gone
+    // It may be back before it was seen to be gone.
+    if (gone, path.reopened) != (watched.door_gone, watched.door_reopened)
         && let Some(more) = watched.door_lines.allows(now)
     {
-        watched.door_gone = gone;
+        (watched.door_gone, watched.door_reopened) = (gone, path.reopened);
         let words = match gone {
-            false => "the exception path's TAP device is back",
+            false => {
+                "the exception path's TAP device was removed, and is made anew: its routes and rules are gone"
+            }
             true => "the exception path's TAP device was removed; it is made anew when it can be",
         };
         tracing::warn!(port, more, "{words}");

@@ -268,6 +268,13 @@ impl Plan {
         if !with_dpdk && !flags.eal.is_empty() {
             return Err(PlanError::EalWithoutPort);
         }
+        #[cfg(feature = "dpdk")]
+        driver_shim::ports::dpdk::check_arguments(&flags.eal)
+            .map_err(|error| PlanError::Eal(error.to_string()))?;
+        let to_nobody = |port: &PortPlan| port.exception_path.is_none();
+        if with_dpdk && flags.tcp_in() == TcpIn::Kernel && ports.iter().any(to_nobody) {
+            notes.push("--tcp kernel: TCP to a port without --side-door reaches nobody".to_owned());
+        }
         let chunk_min_bytes = flags.slab_min_size.unwrap_or(0);
         if u64::from(chunk_min_bytes) > flags.max_item_size {
             return Err(PlanError::ChunkMin(chunk_min_bytes));

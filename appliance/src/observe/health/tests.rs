@@ -157,4 +157,8 @@ fn a_exception_path_is_told_of_when_it_goes_and_when_it_is_back() {
         look_at_exception_path("pretended", &path, &mut watched, now);
         assert_eq!(watched.door_gone, up == 0);
     }
+    // Gone and back between two looks.
+    let path = ExceptionPathCounters { up: 1, reopened: 1, ..ExceptionPathCounters::default() };
+    look_at_exception_path("pretended", &path, &mut watched, begun + Duration::from_secs(20));
+    assert_eq!(watched.door_reopened, 1);
 }

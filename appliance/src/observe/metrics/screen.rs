@@ -77,6 +77,7 @@ pub fn screen(before: &Reading, now: &Reading, passed: Duration) -> String {
 // Writing to a String cannot fail, here and below.
 fn summary(c: &Change<'_>, text: &mut String) {
     let version = c.now.values("gnomon_build_info", "version").pop().unwrap_or_default();
+    let version = version.split(' ').next().unwrap_or_default();
     let _ = writeln!(
         text,
         "gnomon {version}, up {} s; the last {:.1} s",

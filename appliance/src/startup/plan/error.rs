@@ -78,6 +78,10 @@ pub enum PlanError {
         "--side-door tap needs a --port: kernel sockets leave everything else to the kernel anyway"
     )]
     ExceptionPathWithoutPort,
+    #[error("--isolated on leaves traffic of a --port to the kernel, and there is none")]
+    IsolatedWithoutPort,
+    #[error("{0}; it stands behind --")]
+    Eal(String),
     #[error(
         "--side-door tap={0}: a device name has at most 15 characters, the port's number included; shorten it"
     )]

@@ -24,6 +24,9 @@ pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPla
         if matches!(flags.side_door, Some(ExceptionPathFlag::Tap(_))) {
             return Err(PlanError::ExceptionPathWithoutPort);
         }
+        if flags.isolated == Isolated::On {
+            return Err(PlanError::IsolatedWithoutPort);
+        }
         return Ok(socket_ports(flags));
     }
     if !machine.has_dpdk {

@@ -168,9 +168,7 @@ pub(crate) fn needed_bytes(flags: &ServeFlags, parts: &[PartPlan]) -> Vec<u64> {
     let all = || flags.memory.saturating_mul(1 << 20);
     let items = flags.slab_pages.as_ref().map_or_else(all, slabs::bytes);
     let items = items.saturating_add(items / INDEX_SHARE) / parts.len().max(1) as u64;
-    // EAL takes as much of each node as the largest part needs.
-    let most = parts.iter().map(|part| dpdk_bytes(part.slots)).max();
-    let dpdk = most.filter(|_| !flags.port.is_empty()).unwrap_or(0);
+    let dpdk = dpdk_bytes(flags, parts);
     let packets = |part: &PartPlan| u64::from(part.slots) * SLOT_BYTES + dpdk;
     parts.iter().map(|part| items.saturating_add(packets(part))).collect()
 }
@@ -184,14 +182,20 @@ pub(super) fn connection_bytes(flags: &ServeFlags) -> u64 {
     }
 }
 
+/// What DPDK has of its own on each node: EAL takes as much of each as the largest part needs.
+fn dpdk_bytes(flags: &ServeFlags, parts: &[PartPlan]) -> u64 {
+    let most = parts.iter().map(|part| part.slots).max();
+    most.filter(|_| !flags.port.is_empty()).map_or(0, dpdk_bytes_for)
+}
+
 #[cfg(feature = "dpdk")]
-fn dpdk_bytes(slots: u32) -> u64 {
+fn dpdk_bytes_for(slots: u32) -> u64 {
     u64::from(driver_shim::ports::dpdk::memory_mb_for(slots)) << 20
 }
 
 /// Without DPDK a port is an error of the plan's.
 #[cfg(not(feature = "dpdk"))]
-fn dpdk_bytes(_slots: u32) -> u64 {
+fn dpdk_bytes_for(_slots: u32) -> u64 {
     0
 }
 
@@ -236,10 +240,12 @@ pub(super) fn memory(
     let huge = machine.huge_free_bytes;
     let need = match flags.huge {
         Pages::Require => {
-            let need = items_need.saturating_add(index).saturating_add(packets);
-            return if need > huge {
-                let pages = need.div_ceil(2 * MB);
-                Err(PlanError::HugePages { pages, free: huge / (2 * MB) })
+            let dpdk = dpdk_bytes(flags, parts) * parts.len() as u64;
+            let mappings = [items_need, index, packets, dpdk];
+            let pages = mappings.iter().map(|bytes| bytes.div_ceil(2 * MB)).sum();
+            let free = huge / (2 * MB);
+            return if pages > free {
+                Err(PlanError::HugePages { pages, free })
             } else {
                 Ok(items)
             };

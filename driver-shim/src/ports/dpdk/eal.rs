@@ -313,6 +313,17 @@ fn owned(arg: &str) -> Option<&'static str> {
     OWNED.iter().find(|(option, _)| is(option)).map(|&(_, instead)| instead)
 }
 
+/// Whether these arguments for DPDK are the user's to give.
+///
+/// # Errors
+/// [`DpdkError::OwnedArgument`].
+pub fn check_arguments(arguments: &[String]) -> Result<(), DpdkError> {
+    let refused = arguments.iter().find_map(|arg| {
+        owned(arg).map(|instead| DpdkError::OwnedArgument { arg: arg.clone(), instead })
+    });
+    refused.map_or(Ok(()), Err)
+}
+
 /// The arguments of `rte_eal_init`.
 fn arguments(
     config: &EalConfig,
@@ -320,11 +331,7 @@ fn arguments(
     nodes: &[NumaNode],
     cpus: &[usize],
 ) -> Result<Vec<String>, DpdkError> {
-    for arg in &config.extra {
-        if let Some(instead) = owned(arg) {
-            return Err(DpdkError::OwnedArgument { arg: arg.clone(), instead });
-        }
-    }
+    check_arguments(&config.extra)?;
     let prefix = match &config.file_prefix {
         Some(p) if p.is_empty() || p.contains(['/', '%', '\0']) => {
             return Err(DpdkError::BadArgument { arg: p.clone() });

@@ -14,8 +14,9 @@ pub enum DpdkError {
     #[error("`{arg}` holds a zero byte or is empty; correct it")]
     BadArgument { arg: String },
     #[error(
-        "{wanted_mb} MB of 2 MB huge pages are needed and {free_mb} MB are free; reserve more \
-         (sysctl vm.nr_hugepages) or let gnomon use ordinary pages"
+        "DPDK needs {} huge pages of 2 MB more, and {} are free: reserve more (sysctl vm.nr_hugepages), or take \
+         --huge auto",
+        wanted_mb.div_ceil(2), free_mb / 2
     )]
     HugePages { wanted_mb: u32, free_mb: u64 },
     /// `rte_eal_init` refused.
@@ -92,4 +93,9 @@ pub(super) fn check(rc: i32) -> io::Result<u16> {
         return Err(io::Error::from_raw_os_error(rc.saturating_neg()));
     }
     Ok(u16::try_from(rc).unwrap_or(u16::MAX))
+}
+
+/// The same from a device's driver, whose word for any error is -1.
+pub(super) fn check_driver(rc: i32) -> io::Result<u16> {
+    if rc == -1 { Err(io::Error::other("no reason given")) } else { check(rc) }
 }

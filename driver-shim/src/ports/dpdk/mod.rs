@@ -26,7 +26,7 @@ mod signals;
 mod spec;
 mod thread;
 
-pub use eal::{Eal, EalConfig, NumaNode, memory_mb_for};
+pub use eal::{Eal, EalConfig, NumaNode, check_arguments, memory_mb_for};
 pub use error::DpdkError;
 pub use isolation::{Isolation, Service};
 pub use pool::region;

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::eal::{Eal, EalShared};
-use super::error::{DpdkError, check};
+use super::error::{DpdkError, check, check_driver};
 use super::isolation::Isolation;
 use super::kernel_device::KernelDevice;
 use super::pool::pool_of;
@@ -186,7 +186,7 @@ fn claim(eal: &EalShared, spec: &Spec, config: &PortConfig) -> Result<(u16, bool
             spec.remove_left_over();
             // SAFETY: the environment is up, the lock keeps others out, and the string is
             // zero-closed.
-            check(unsafe { ffi::gn_dev_probe(devargs.as_ptr()) }).map_err(missing)?;
+            check_driver(unsafe { ffi::gn_dev_probe(devargs.as_ptr()) }).map_err(missing)?;
             (find().map_err(missing)?, true)
         }
     };

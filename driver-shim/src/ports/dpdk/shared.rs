@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::eal::{EalShared, PoolPtr};
-use super::error::{DpdkError, check};
+use super::error::{DpdkError, check, check_driver};
 use super::isolation::Service;
 use super::kernel_device::KernelDevice;
 use super::queue_state::{Inside, QueueState};
@@ -117,7 +117,7 @@ impl PortShared {
         hint: &'static str,
         rc: i32,
     ) -> Result<(), DpdkError> {
-        match check(rc) {
+        match check_driver(rc) {
             Ok(_) => Ok(()),
             Err(source) => Err(DpdkError::Setup { name: self.name.clone(), step, source, hint }),
         }
