@@ -378,9 +378,10 @@ int cuModuleLoadDataEx(void **module, const void *image, unsigned options, int *
 }
 int cuModuleUnload(void *module) {
   if (int status = enter_and_wait("cuModuleUnload")) return status;
-  if (int status = enter_with("cuModuleUnload", module)) return status;
   std::lock_guard hold(state);
-  owners.erase(module);
+  auto owner = owners.find(module);
+  if (owner == owners.end() || owner->second != current) return INVALID_HANDLE;
+  owners.erase(owner);
   free(module);
   return OK;
 }
@@ -398,7 +399,7 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
 }
 int cuFuncLoad(Function *function) {
   if (int status = enter_and_wait("cuFuncLoad")) return status;
-  return enter_with("cuFuncLoad", function);
+  return function && function->context == current ? OK : INVALID_HANDLE;
 }
 int cuFuncSetAttribute(Function *function, int, int) {
   return enter_with("cuFuncSetAttribute", function);

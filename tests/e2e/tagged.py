@@ -54,10 +54,10 @@ class Wire:
         arp = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + self.mac + self.ends[0] + bytes(6) + self.ends[1]
         self.send(b"\xff" * 6, tags, 0x0806, arp)
 
-    def seen(self, seconds, enough):
-        """The server's next frames, tag and all behind the addresses, until there are enough."""
+    def seen(self, seconds, is_last=lambda rest: False):
+        """The server's next frames, tags and all behind them, until the last one has come."""
         frames, until = [], time.monotonic() + seconds
-        while len(frames) < enough and (left := until - time.monotonic()) > 0:
+        while not (frames and is_last(frames[-1][1])) and (left := until - time.monotonic()) > 0:
             if not select.select([self.socket], [], [], left)[0]:
                 break
             frame, beside, _, source = self.socket.recvmsg(4096, 256)
@@ -82,26 +82,36 @@ def answered_as_they_came(wire):
     came = {}
     for port, tags in asked.items():
         wire.ask(tags, port)
-        for got, rest in wire.seen(1, 1):
-            if rest[:2] == b"\x08\x00" and rest[11] == 17:
-                came[struct.unpack("!H", rest[24:26])[0]] = got
+        # The server's kernel may speak on this wire, too.
+        for got, rest in wire.seen(1, lambda rest: is_reply(rest, port)):
+            if is_reply(rest, port):
+                came[port] = got
+    wrong = {port: tags for port, tags in came.items() if asked[port] != tags}
     lost = len(asked) - len(came)
-    wrong = {port: tags for port, tags in came.items() if asked.get(port) != tags}
-    # The kernel speaks on this wire, too, and a frame of its own may stand for one of these.
-    return "" if lost <= 3 and not wrong else f"{lost} not answered, {wrong} with other tags"
+    return f"{lost} not answered, {wrong} with other tags" if lost or wrong else ""
+
+
+def is_reply(rest, port):
+    """A datagram to that port."""
+    return rest[:2] == b"\x08\x00" and rest[11] == 17 and struct.unpack("!H", rest[24:26])[0] == port
 
 
 def arp_as_it_came(wire):
     """An ARP request behind a tag."""
     wire.who_has((7,))
-    replies = [tags for tags, rest in wire.seen(2, 1) if rest[:2] == b"\x08\x06"]
+    replies = [tags for tags, rest in wire.seen(2, is_arp) if is_arp(rest)]
     return "" if replies == [(7,)] else f"answered with {replies}"
+
+
+def is_arp(rest):
+    """An ARP packet."""
+    return rest[:2] == b"\x08\x06"
 
 
 def main(argv):
     """Both checks."""
     wire = Wire(*argv[1:])
-    wire.seen(0.3, 1000)
+    wire.seen(0.3)
     failed = False
     for name, check in (("requests", answered_as_they_came), ("an ARP request", arp_as_it_came)):
         why = check(wire)

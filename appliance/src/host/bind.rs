@@ -102,10 +102,13 @@ pub fn unbind(host: &Host, nic: &PciAddress) -> Result<Bound, BindError> {
     if !host.has(host.pci(nic)) {
         return Err(BindError::NoDevice(nic.clone()));
     }
-    let Some(old) = host.read(state(nic)) else {
-        return Err(BindError::NotBoundByUs(nic.clone()));
-    };
     let current = host.driver(nic);
+    let Some(old) = host.read(state(nic)) else {
+        return match current {
+            Some(driver) if driver != VFIO => Ok(Bound::Already(driver)),
+            _ => Err(BindError::NotBoundByUs(nic.clone())),
+        };
+    };
     if current.as_deref().unwrap_or_default() == old {
         forget(host, nic)?;
         return Ok(Bound::Already(old));
@@ -211,7 +214,7 @@ mod tests {
         assert_eq!(bind(&host, &nic()).unwrap(), Bound::Now("vfio-pci".to_owned()));
         assert_eq!(bind(&host, &nic()).unwrap(), Bound::Already("vfio-pci".to_owned()));
         assert_eq!(unbind(&host, &nic()).unwrap(), Bound::Now("ixgbe".to_owned()));
-        assert!(matches!(unbind(&host, &nic()), Err(BindError::NotBoundByUs(_))));
+        assert_eq!(unbind(&host, &nic()).unwrap(), Bound::Already("ixgbe".to_owned()));
         until.store(true, Ordering::Relaxed);
         kernel.join().unwrap();
         assert_eq!(host.read("sys/bus/pci/drivers/ixgbe/unbind").as_deref(), Some(NIC));
@@ -279,6 +282,8 @@ mod tests {
         let fake = Fake::new("bind-class").nic(NIC, "ixgbe").vfio();
         let fake = fake.file(&format!("sys/bus/pci/devices/{NIC}/class"), "0x010802");
         assert!(matches!(bind(&fake.host(), &nic()), Err(BindError::NotANic(_, 0x0108))));
+        let fake = Fake::new("bind-other").nic(NIC, "vfio-pci").vfio();
+        assert!(matches!(unbind(&fake.host(), &nic()), Err(BindError::NotBoundByUs(_))));
         let fake = Fake::new("bind-vfio").nic(NIC, "ixgbe");
         assert!(matches!(bind(&fake.host(), &nic()), Err(BindError::NoVfio)));
         let other = PciAddress("0000:82:00.0".to_owned());

@@ -145,7 +145,9 @@ pub fn plan_text(plan: &Plan) -> String {
             Some(Gpu::Found(devices)) => {
                 devices.iter().for_each(|d| t.row("GPU", d));
             }
-            Some(Gpu::Absent(why)) => t.row("GPU", why),
+            Some(Gpu::Absent(why)) => {
+                t.row("GPU", format_args!("none, and the CPU looks requests up; {why}"));
+            }
             None => {}
         }
         if let Some(offload) = &plan.offload {

@@ -25,9 +25,9 @@ const UNSENT_BYTES: u32 = 256 << 10;
 #[expect(missing_docs, reason = "each message says it")]
 pub enum SocketError {
     #[error(
-        "{protocol} {address} is in use: stop what listens there (ss -lntup shows it), or choose another port with {flag} or another address with -l"
+        "{protocol} {address} is in use: stop what listens there (ss -lntup shows it), or choose another {other}"
     )]
-    InUse { protocol: &'static str, flag: &'static str, address: SocketAddr },
+    InUse { protocol: &'static str, address: SocketAddr, other: &'static str },
     #[error(
         "{protocol} {address} needs a right that this process lacks: take a port from 1024 up, or give it CAP_NET_BIND_SERVICE"
     )]
@@ -64,12 +64,12 @@ fn for_root(source: &io::Error) -> &'static str {
 fn refused(protocol: &'static str, address: SocketAddr) -> impl Fn(io::Error) -> SocketError {
     move |source| match source.kind() {
         io::ErrorKind::AddrInUse => {
-            let flag = match protocol {
-                "TCP" => "-p",
-                "UDP" => "-U",
-                _ => "--metrics",
+            let other = match protocol {
+                "TCP" => "port with -p or another address with -l",
+                "UDP" => "port with -U or another address with -l",
+                _ => "with --metrics",
             };
-            SocketError::InUse { protocol, flag, address }
+            SocketError::InUse { protocol, address, other }
         }
         io::ErrorKind::PermissionDenied => SocketError::Forbidden { protocol, address },
         io::ErrorKind::AddrNotAvailable => SocketError::NotOurs { protocol, address },

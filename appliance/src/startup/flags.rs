@@ -126,7 +126,9 @@ impl Cli {
     pub fn from_args() -> Result<Asked, ConfigError> {
         let root = environment::usable(Self::command());
         let merged = config::merge(&root, with_default_command(std::env::args_os()))?;
-        let matches = root.clone().get_matches_from(&merged.args);
+        let matches = root.clone().try_get_matches_from(&merged.args);
+        let matches =
+            matches.unwrap_or_else(|error| environment::named(root.clone(), error).exit());
         if let Some((name, typed)) = matches.subcommand()
             && let Some(command) = root.find_subcommand(name)
             && typed.try_get_one::<bool>("print_config").is_ok_and(|flag| flag == Some(&true))

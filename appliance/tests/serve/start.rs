@@ -3,7 +3,9 @@
 use crate::client::Tcp;
 use crate::server::{Server, Tree, gnomon, output, refuses, run, run_to_end, text};
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::net::{TcpListener, UdpSocket};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
@@ -153,6 +155,15 @@ fn variables_that_are_no_flags_are_left_alone() {
     // One that is a flag and wrong is an error still.
     let out = output(gnomon().args(["--dry-run"]).env("GNOMON_TCP_PORT", "tcp"));
     assert_eq!(out.status.code(), Some(2));
+    let said = text(&out.stderr);
+    assert!(said.contains("'tcp' for 'GNOMON_TCP_PORT, of the environment'"), "{said}");
+    let out = output(gnomon().args(["--dry-run", "-p", "tcp"]).env("GNOMON_TCP_PORT", "1"));
+    let said = text(&out.stderr);
+    assert!(said.contains("'tcp' for '--tcp-port <NUM>'"), "{said}");
+    let bytes = OsStr::from_bytes(b"6\xff");
+    let out = output(gnomon().args(["--dry-run"]).env("GNOMON_MEMORY", bytes));
+    let said = text(&out.stderr);
+    assert!(said.contains("GNOMON_MEMORY, of the environment, is not UTF-8"), "{said}");
 }
 
 /// A service manager waits for the process that it has started.

@@ -69,7 +69,8 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
             break;
         }
         next = behind.split_first();
-        let hash = hashes.next().or_else(|| ctx.known.hash(&mut ctx.ahead, key));
+        let seen = ctx.known.hash(&mut ctx.ahead, key);
+        let hash = hashes.next().or(seen);
         if hash.is_none() {
             // Not seen with the requests: nothing of it was prefetched.
             hashes = look_ahead(keys, guard.store()).into_iter();

@@ -103,10 +103,20 @@ impl Store {
     fn vacate(&self, drain: &mut Drain, n: u32, urgent: bool) -> Run {
         let mut class = self.slabs.lock(drain.class);
         let is_only = class.chunks_to_keep() == 0;
-        let home = if is_only { self.home(drain.class, n) } else { None };
+        let mut home = if is_only { self.home(drain.class, n) } else { None };
         let has_room = |home: &Class| self.slabs.room(home) > 0;
         let had_room = home.as_deref().is_some_and(has_room);
-        let missing = if (urgent || is_only) && !had_room { n } else { 0 };
+        // What comes back to this page is no room.
+        let of_page = self.slabs.taken(drain.page).saturating_sub(drain.left);
+        let of_page = if home.is_some() { 0 } else { of_page };
+        let missing = if (urgent || is_only) && !had_room {
+            let to = home.as_deref_mut().unwrap_or(&mut class);
+            self.slabs.collect(to, &self.epochs);
+            let there = self.slabs.spare(to) + to.in_limbo().saturating_sub(of_page);
+            (n + to.spare_wanted()).saturating_sub(there)
+        } else {
+            0
+        };
         let mut hold = Hold { home, urgent, missing };
         for _ in 0..n {
             let (page, chunk) = (drain.page, drain.chunk);
@@ -143,9 +153,11 @@ impl Store {
             && !self.slabs.is_in_turn()
             && (hot || !hold.urgent);
         let to = hold.home.as_deref_mut().unwrap_or(&mut *class);
-        if movable && hot && at_once {
-            // As the hand spares it, at the cost of others: once in a hold of the lock.
-            self.evict_for(to, mem::take(&mut hold.missing));
+        if movable && hot && hold.missing > 0 {
+            // As the hand spares it, at the cost of others. One of these may be this very item: its chunk is not
+            // given out again while the page is being emptied, and then it does not move.
+            self.evict_to_move(to, mem::take(&mut hold.missing));
+            self.slabs.collect(to, &self.epochs);
         }
         if movable && self.slabs.room(to) > 0 {
             self.relocate(class, hold.home.as_deref_mut(), loc, item);
@@ -159,18 +171,7 @@ impl Store {
         true
     }
 
-    /// Evicts what is missing for the class to have room for so many, as soon as its chunks' epoch has passed.
-    fn evict_for(&self, class: &mut Class, chunks: u32) {
-        let missing =
-            |class: &Class| (chunks + class.spare_wanted()).saturating_sub(self.slabs.spare(class));
-        if chunks == 0 || missing(class) == 0 {
-            return;
-        }
-        self.slabs.collect(class, &self.epochs);
-        self.evict_to_move(class, missing(class));
-        self.slabs.collect(class, &self.epochs);
-    }
-
+    /// Evicts so many of the class for items of a page that is emptied.
     fn evict_to_move(&self, class: &mut Class, n: u32) {
         let before = class.tally.evicted;
         self.evict(class, n);
@@ -200,6 +201,6 @@ struct Hold<'s> {
     /// The class, of larger chunks, that items move to. `None`: their own.
     home: Option<MutexGuard<'s, Class>>,
     urgent: bool,
-    /// Chunks that others may yet be evicted for.
+    /// Items that may be evicted for these, as no more chunks are free or about to be.
     missing: u32,
 }

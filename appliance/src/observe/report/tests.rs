@@ -113,7 +113,12 @@ fn the_plan_tells_what_gpu_was_found() {
     assert_eq!(json, Some(serde_json::json!({ "found": ["card A", "card B"] })));
 
     let (text, engine, json) = with(|| Gpu::Absent("no driver: install it".to_owned()), &[]);
-    assert!(text.contains("\nGPU           no driver: install it\n"), "{text}");
+    assert!(
+        text.contains(
+            "\nGPU           none, and the CPU looks requests up; no driver: install it\n"
+        ),
+        "{text}"
+    );
     assert_eq!(engine, "cpu");
     assert_eq!(json, Some(serde_json::json!({ "absent": "no driver: install it" })));
 

@@ -5,6 +5,16 @@ use gpu::index::Feed;
 
 const PAGE: usize = PAGE_BYTES;
 
+/// With the same hash key each time, as some of what is counted here depends on it.
+fn store(memory_bytes: usize) -> Arc<Store> {
+    let hash_key = Some([7; 16]);
+    let config =
+        StoreConfig { memory_bytes, hash_key, pages: Pages::Small, ..StoreConfig::default() };
+    let store = Store::new(config).unwrap();
+    store.clock().hold();
+    store
+}
+
 fn names(kind: &str, n: u32) -> Vec<u8> {
     format!("{kind}-{n:08}").into_bytes()
 }
@@ -439,4 +449,28 @@ fn who_was_just_stored_survives_the_page_that_is_taken_at_once() {
     assert!(store.stats().evicted_by_mover > 1_000, "{:?}", store.stats());
     places.dedup();
     assert!(places.len() > 1 && value_of(&mut s, &hot).is_some(), "{places:?}");
+}
+
+/// Nor does it cost much more than the page, where a reader holds up the epoch and nothing that is evicted comes back.
+#[test]
+fn a_page_that_is_taken_at_once_costs_little_more_beside_a_reader() {
+    let store = store(12 * PAGE);
+    let mut s = store.session().unwrap();
+    let mut n = 0;
+    while store.stats().evictions == 0 {
+        assert_eq!(put(&mut s, &names("old", n), &[b'v'; 1_000], 0), Ok(()));
+        n += 1;
+    }
+    (0..n).step_by(2).for_each(|n| _ = get(&s.pin(), &names("old", n)));
+    let mut reader = store.session().unwrap();
+    let reading = reader.pin();
+    // The first of these have pages of the reserve.
+    let refused = [300, 60, 30_000, 6_000, 90_000, 400_000]
+        .into_iter()
+        .find(|len| put(&mut s, &names("new", 0), &vec![b'n'; *len], 0).is_err());
+    let (of_page, evicted) = (PAGE as u64 / 1_000, store.stats().evicted_by_mover);
+    assert!(refused.is_some() && evicted > of_page / 2, "{refused:?}, {evicted}");
+    assert!(evicted < of_page + 500, "{evicted} for a page of {of_page}");
+    drop(reading);
+    assert_eq!(put(&mut s, &names("new", 0), &vec![b'n'; refused.unwrap()], 0), Ok(()));
 }

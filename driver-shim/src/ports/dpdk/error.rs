@@ -97,5 +97,9 @@ pub(super) fn check(rc: i32) -> io::Result<u16> {
 
 /// The same from a device's driver, whose word for any error is -1.
 pub(super) fn check_driver(rc: i32) -> io::Result<u16> {
-    if rc == -1 { Err(io::Error::other("no reason given")) } else { check(rc) }
+    if rc == -1 {
+        Err(io::Error::other("no reason given, or no right to do it"))
+    } else {
+        check(rc)
+    }
 }

@@ -10,6 +10,8 @@ use std::os::unix::net::UnixDatagram;
 /// it then refuses the pool. 1,920 hold a header and 1,518 bytes of frame; the block is the
 /// shortest run of pages that is a whole number of them, as the driver takes for granted.
 const AF_PACKET_RING: &str = ",blocksz=61440,framesz=1920";
+/// The longest frame of the ring that fits a slot, header and all.
+const AF_PACKET_FRAME_MAX: u32 = 1952;
 /// With more than one queue, so many frames in a ring, a whole number of blocks: 8 MB each way and queue. Of a ring
 /// that is three quarters full the kernel gives a flow's frames to another queue. Of the driver's own 512 that is
 /// 2 ms of 200,000 frames a second, for which workers may well not run; of these, 15 ms.
@@ -53,7 +55,14 @@ impl Spec {
             return Err(bad("memif's zero-copy shares DPDK's memory, and frames live in our own"));
         }
         let mut devargs = args.map_or_else(|| device.clone(), |a| format!("{device},{a}"));
-        if name.starts_with("net_af_packet") && !devargs.contains(",framesz=") {
+        let frame_bytes = devargs.split(',').find_map(|a| a.strip_prefix("framesz="));
+        if name.starts_with("net_af_packet")
+            && frame_bytes
+                .is_some_and(|bytes| bytes.parse().is_ok_and(|n: u32| n > AF_PACKET_FRAME_MAX))
+        {
+            return Err(bad("framesz is 1,952 at most, so that frames fit a slot"));
+        }
+        if name.starts_with("net_af_packet") && frame_bytes.is_none() {
             devargs.push_str(AF_PACKET_RING);
             let queues = devargs.split(',').find_map(|a| a.strip_prefix("qpairs=")?.parse().ok());
             if queues.is_some_and(|queues: u32| queues > 1) && !devargs.contains(",framecnt=") {
@@ -147,5 +156,7 @@ mod tests {
             assert!(matches!(Spec::parse(spec), Err(DpdkError::BadSpec { .. })), "{spec}");
         }
         assert!(Spec::parse("net_memif0,zero-copy=yes").is_err());
+        assert!(Spec::parse("net_af_packet0,iface=v,framesz=2048").is_err());
+        assert!(Spec::parse("net_af_packet0,iface=v,framesz=1952,blocksz=62464").is_ok());
     }
 }
