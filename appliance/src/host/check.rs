@@ -126,11 +126,11 @@ pub fn check(host: &Host, wants: &Wants) -> Vec<Finding> {
     findings
 }
 
-/// What the plan says of the flags.
+/// What the plan says of the flags: an error has its remedy in it.
 pub fn flags<E: fmt::Display>(plan: Result<(), E>) -> Finding {
     match plan {
         Ok(()) => Finding::pass("flags", "make a plan"),
-        Err(error) => Finding::fail("flags", error.to_string(), "gnomon serve --help"),
+        Err(error) => Finding { fix: None, ..Finding::fail("flags", error.to_string(), "") },
     }
 }
 

@@ -21,6 +21,7 @@ pub use observe::{CaptureFlags, StatsFlags, TopFlags, WhereFlags};
 pub use offload::{GpuRepliesFlag, OffloadFlags};
 pub use policy::{Limits, PingLimit, PolicyFlags, RateLimit};
 pub use process::ProcessFlags;
+use values::from_one;
 pub use values::{
     ExceptionPathFlag, FileMask, IpFlag, ListenAddr, ListenAddrs, ListenTls, MetricsAddr, Network,
     NodeFlag, PortSpec, ServicePort,
@@ -204,8 +205,8 @@ pub struct ServeFlags {
     pub memory_file: Option<PathBuf>,
 
     /// TCP threads.
-    #[arg(short, long, value_name = "NUM", env = "GNOMON_THREADS", default_value = "4")]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(short, long, value_name = "NUM", env = "GNOMON_THREADS")]
+    #[arg(default_value_t = Self::THREADS_DEFAULT, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: u16,
 
     /// Largest item, in bytes; k and m are understood.
@@ -299,7 +300,7 @@ pub struct ServeFlags {
 
     /// Frames per second that may go to the kernel's TAP device, and as many from it.
     #[arg(long, value_name = "PPS", env = "GNOMON_EXCEPTION_RATE")]
-    #[arg(default_value_t = RATE_PPS_DEFAULT, help_heading = "Ports")]
+    #[arg(default_value_t = RATE_PPS_DEFAULT, value_parser = from_one::<NonZeroU32>(u32::MAX.into()), help_heading = "Ports")]
     pub exception_rate: NonZeroU32,
 
     /// Who serves TCP on a --port: the workers, or the kernel, behind the TAP device and within
@@ -399,6 +400,9 @@ pub struct ServeFlags {
 }
 
 impl ServeFlags {
+    /// That of `-t`, as in memcached.
+    pub const THREADS_DEFAULT: u16 = 4;
+
     /// Who serves TCP on a `--port`.
     pub fn tcp_in(&self) -> TcpIn {
         self.tcp.unwrap_or(if self.port.is_empty() { TcpIn::Kernel } else { TcpIn::Worker })

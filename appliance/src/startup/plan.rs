@@ -14,6 +14,7 @@ mod resources;
 mod settings;
 mod slabs;
 mod tls;
+mod unused;
 
 pub use clients::{ClientsPlan, UnixPlan};
 pub use error::PlanError;
@@ -298,6 +299,7 @@ impl Plan {
         if clients.auth_file.is_some() && clients.unix.is_none() && flags.udp_port.is_none() {
             notes.push("-Y turns UDP off, where no client can authenticate".to_owned());
         }
+        let unused = unused::unused(flags, &ports, &tcp);
         Ok(Self {
             allow: network::allow(flags),
             tcp_from_all: flags.policy.allow.is_empty() && flags.policy.trusted.is_empty(),
@@ -343,7 +345,7 @@ impl Plan {
             base_watts: flags.base_watts,
             eal: flags.eal.clone(),
             notes,
-            unused: clients::unused(flags),
+            unused,
         })
     }
 

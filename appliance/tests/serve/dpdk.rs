@@ -171,7 +171,10 @@ fn an_address_that_was_changed_while_it_starts_is_set_back_before_the_right_to_i
 fn a_device_that_is_none_and_an_argument_that_is_ours_are_told() {
     let fixed = ["-p", "-1", "-m", "8", "--ip", "10.0.0.1/24", "--side-door", "none"];
     for (args, said) in [
-        (&["--port", "net_rubbish0"][..], "DPDK has no port `net_rubbish0`"),
+        (
+            &["--port", "net_rubbish0"][..],
+            "DPDK has no port `net_rubbish0`: no driver has that name; see",
+        ),
         (
             &["--port", "net_null0", "--", "--lcores=1"],
             "DPDK argument `--lcores=1` is set by gnomon",

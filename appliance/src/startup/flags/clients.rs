@@ -16,7 +16,8 @@ pub struct ClientFlags {
     pub unix_socket: Option<PathBuf>,
 
     /// Access mask of the Unix socket, in octal.
-    #[arg(short = 'a', long, value_name = "MASK", env = "GNOMON_UNIX_MASK", default_value = "700")]
+    #[arg(short = 'a', long, value_name = "MASK", env = "GNOMON_UNIX_MASK")]
+    #[arg(default_value_t = FileMask::DEFAULT)]
     pub unix_mask: FileMask,
 
     /// Connections that may wait to be accepted.

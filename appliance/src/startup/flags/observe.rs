@@ -1,6 +1,7 @@
 //! Flags of the commands that look at a running gnomon.
 
 use super::MetricsAddr;
+use super::values::from_one;
 use clap::Args;
 use dataplane::capture::{KeyPattern, PatternError};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -91,11 +92,11 @@ pub struct CaptureFlags {
     pub replies: bool,
 
     /// End after so many frames.
-    #[arg(long, value_name = "NUM")]
+    #[arg(long, value_name = "NUM", value_parser = from_one::<NonZeroU64>(u64::MAX.into()))]
     pub count: Option<NonZeroU64>,
 
     /// End after so many seconds.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = from_one::<NonZeroU32>(u32::MAX.into()))]
     pub seconds: Option<NonZeroU32>,
 
     /// Most bytes of each frame.

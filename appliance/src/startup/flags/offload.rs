@@ -1,6 +1,7 @@
 //! Flags about the GPU beside the CPU: how batches get there, and the index on it.
 
 use super::choices::{GPU_INDEX, GPU_MODE, one_of};
+use super::values::from_one;
 use clap::{Args, ValueEnum};
 use gpu::index::IndexKind;
 use gpu::offload::Mode;
@@ -67,6 +68,7 @@ pub struct OffloadFlags {
 
     /// The CPU reads one of so many of the GPU's batches again, and compares.
     #[arg(long, value_name = "NUM", env = "GNOMON_GPU_VERIFY_RATIO", default_value = "1024")]
+    #[arg(value_parser = from_one::<NonZeroU32>(u32::MAX.into()))]
     pub gpu_verify_ratio: NonZeroU32,
 }
 

@@ -1,10 +1,12 @@
 //! Values of flags: what each accepts, and what it says of anything else.
 
 use crate::host::pci::PciAddress;
+use clap::builder::TypedValueParser;
 use memcache::{Dialect, Dialects};
 use serde::Serialize;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 use store::SlabPages;
@@ -475,9 +477,23 @@ pub(super) fn parse_delimiter(s: &str) -> Result<u8, String> {
     }
 }
 
+/// A number from 1 to `max`; what is not is refused with that range.
+pub(super) fn from_one<N>(max: u64) -> impl TypedValueParser<Value = N>
+where
+    N: TryFrom<NonZeroU64, Error: std::error::Error + Send + Sync> + Clone + Send + Sync + 'static,
+{
+    let range = clap::value_parser!(u64).range(1..=max);
+    range.try_map(NonZeroU64::try_from).try_map(N::try_from)
+}
+
 /// Who may do what with a file, as three octal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileMask(pub u32);
+
+impl FileMask {
+    /// That of `-a`, as in memcached.
+    pub const DEFAULT: Self = Self(0o700);
+}
 
 impl FromStr for FileMask {
     type Err = String;

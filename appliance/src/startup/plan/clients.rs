@@ -1,9 +1,7 @@
 //! Connections, and what clients may do.
 
 use super::{PlanError, absolute};
-use crate::startup::flags::{
-    Energy, Extended, FileMask, PortSpec, ServeFlags, ServicePort, Ssl, TcpIn,
-};
+use crate::startup::flags::{Extended, FileMask, ServeFlags, ServicePort, TcpIn};
 use memcache::{Dialect, Dialects};
 use serde::{Serialize, Serializer};
 use std::path::PathBuf;
@@ -212,43 +210,4 @@ pub(super) fn udp_port(flags: &ServeFlags) -> ServicePort {
         (None, Some(ServicePort::Any)) if flags.port.is_empty() => ServicePort::Any,
         (None, _) => ServicePort::Fixed(SERVICE_PORT),
     }
-}
-
-/// What was given and changes nothing here.
-pub(super) fn unused(flags: &ServeFlags) -> Vec<String> {
-    let clients = &flags.clients;
-    let large_pages = flags.process.enable_largepages.then(|| "-L".to_owned());
-    let options = clients.options().filter_map(|o| match o {
-        Extended::Unused(typed) => Some(format!("-o {typed}")),
-        Extended::Ssl(Ssl::KernelTls) => Some("-o ssl_kernel_tls".to_owned()),
-        Extended::Ssl(Ssl::WbufSize(n)) => Some(format!("-o ssl_wbuf_size={n}")),
-        Extended::MaxconnsFast(_)
-        | Extended::LruCrawler(_)
-        | Extended::NoModern
-        | Extended::Ssl(_)
-        | Extended::IdleTimeout(_) => None,
-    });
-    let tls = clients.options().any(
-        |o| matches!(o, Extended::Ssl(ssl) if !matches!(ssl, Ssl::KernelTls | Ssl::WbufSize(_))),
-    );
-    let tls = (tls && !clients.enable_ssl).then(|| "-o ssl_… without -Z".to_owned());
-    let napi_ids = clients.napi_ids.map(|n| format!("-N {n}"));
-    let tags = flags.listening().filter_map(|l| l.tag.as_ref().map(|t| format!("-l tag[{t}]")));
-    let watts = flags.base_watts.and_then(|_| match (&flags.metrics, flags.energy) {
-        (None, _) => Some("--base-watts without --metrics".to_owned()),
-        (Some(_), Energy::Off) => Some("--base-watts with --energy off".to_owned()),
-        (Some(_), Energy::Report | Energy::Manage) => None,
-    });
-    let has_nic = flags.port.iter().any(|port| matches!(port, PortSpec::Pci { .. }));
-    let manage = (flags.energy == Energy::Manage && !has_nic)
-        .then(|| "--energy manage without a NIC in --port".to_owned());
-    let energy = watts.into_iter().chain(manage);
-    large_pages
-        .into_iter()
-        .chain(napi_ids)
-        .chain(tags)
-        .chain(options)
-        .chain(tls)
-        .chain(energy)
-        .collect()
 }

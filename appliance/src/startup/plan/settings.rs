@@ -53,7 +53,7 @@ impl Plan {
                 "domain_socket",
                 unix.map_or_else(|| "NULL".to_owned(), |u| u.path.display().to_string()),
             ),
-            ("umask", unix.map_or(FileMask(0o700), |u| u.mask).to_string()),
+            ("umask", unix.map_or(FileMask::DEFAULT, |u| u.mask).to_string()),
             ("shutdown_command", yes(self.clients.shutdown_allowed)),
             ("growth_factor", format!("{:.2}", self.growth_factor)),
             ("chunk_size", self.chunk_min_bytes.to_string()),

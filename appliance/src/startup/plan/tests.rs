@@ -282,6 +282,15 @@ fn what_changes_nothing_is_listed() {
         plan("--energy manage").unwrap().unused,
         ["--energy manage without a NIC in --port"]
     );
+    for (flags, unused) in [
+        ("-a 770", "-a without -s"),
+        ("-s /kv -a 770", ""),
+        ("-p 0 -t 8", "-t 8 without TCP in the kernel"),
+        ("-s /kv -t 8", ""),
+        ("--exception-rate 5", "--exception-rate without --side-door"),
+    ] {
+        assert_eq!(plan(flags).unwrap().unused.join(", "), unused, "{flags}");
+    }
 }
 
 #[test]

@@ -186,7 +186,12 @@ fn claim(eal: &EalShared, spec: &Spec, config: &PortConfig) -> Result<(u16, bool
             spec.remove_left_over();
             // SAFETY: the environment is up, the lock keeps others out, and the string is
             // zero-closed.
-            check_driver(unsafe { ffi::gn_dev_probe(devargs.as_ptr()) }).map_err(missing)?;
+            let probed = check_driver(unsafe { ffi::gn_dev_probe(devargs.as_ptr()) });
+            probed.map_err(|error| match error.raw_os_error() {
+                // What DPDK says of a name that no bus knows.
+                Some(libc::EFAULT) => missing(io::Error::other("no driver has that name")),
+                _ => missing(error),
+            })?;
             (find().map_err(missing)?, true)
         }
     };
