@@ -177,6 +177,10 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         affinity::sleep_exactly();
     }
     let built = topology::build(&plan, prepared)?;
+    for address in built.tcp_addresses() {
+        // memcached's words: test programs wait for them behind -vv.
+        tracing::debug!("server listening on TCP {address}");
+    }
     let _pid_file = process.pid_file.as_deref().map(PidFile::write).transpose()?;
     if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {
         sockets::write_port_file(path.as_ref(), built.tcp_addresses(), &built.udp_addresses())

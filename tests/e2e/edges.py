@@ -173,6 +173,21 @@ def _(ends):
     ends.both(b"large", MISS)
 
 
+@case("what is above the limit is refused when all of it has come, and not before")
+def _(ends):
+    request, refusal = set_command(b"large", payload((1 << 20) + 1)), b"SERVER_ERROR object too large for cache\r\n"
+    connection = ends.new_tcp()
+    connection.socket.sendall(request[:-1])
+    connection.socket.settimeout(0.3)
+    try:
+        raise Differs(f"{connection.socket.recv(100)}, and its last byte has not come")
+    except TimeoutError:
+        connection.socket.settimeout(20)
+    same(connection.ask(request[-1:]), refusal, "set")
+    same(connection.ask(b"get large\r\n"), MISS, "get")
+    connection.close()
+
+
 @case("what fits the limit, but not as an item, is too large to be joined, too")
 def _(ends):
     ends.store(b"joined", b"v")

@@ -25,7 +25,7 @@ const UNSENT_BYTES: u32 = 256 << 10;
 #[expect(missing_docs, reason = "each message says it")]
 pub enum SocketError {
     #[error(
-        "{protocol} {address} is in use: stop what listens there (ss -lntup shows it), or choose another {other}"
+        "{protocol} {address}: Address already in use: stop what listens there (ss -lntup shows it), or choose another {other}"
     )]
     InUse { protocol: &'static str, address: SocketAddr, other: &'static str },
     #[error(
@@ -284,13 +284,19 @@ mod tests {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = tcp.local_addr().unwrap().port();
         let said = listen(&plan(&format!("-p {port}"))).unwrap_err().to_string();
-        assert!(said.starts_with(&format!("TCP 127.0.0.1:{port} is in use: ")), "{said}");
+        assert!(
+            said.starts_with(&format!("TCP 127.0.0.1:{port}: Address already in use: ")),
+            "{said}"
+        );
         assert!(said.contains("another port with -p"));
 
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = udp.local_addr().unwrap().port();
         let said = probe_udp(&mut plan(&format!("-U {port}"))).unwrap_err().to_string();
-        assert!(said.starts_with(&format!("UDP 127.0.0.1:{port} is in use: ")), "{said}");
+        assert!(
+            said.starts_with(&format!("UDP 127.0.0.1:{port}: Address already in use: ")),
+            "{said}"
+        );
         assert!(said.contains("another port with -U"));
 
         // 192.0.2.0/24 is for documentation: no host has it.

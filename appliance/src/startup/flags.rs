@@ -189,9 +189,8 @@ pub struct ServeFlags {
 
     /// Kernel address to listen on, ADDR or ADDR:PORT (IPv6 in brackets before a port), a name or *
     /// for all; several with , or ; between them; may be repeated. TCP listens there, and UDP too when
-    /// there is no --port.
+    /// there is no --port. Default: 127.0.0.1, and ::1 where the machine has it and neither -p nor -U is -1.
     #[arg(short, long, value_name = "ADDR", env = "GNOMON_LISTEN")]
-    #[arg(default_value = "127.0.0.1")]
     pub listen: Vec<ListenAddrs>,
 
     /// Memory for items, in megabytes; an m behind the number is understood.
@@ -408,7 +407,7 @@ impl ServeFlags {
         self.tcp.unwrap_or(if self.port.is_empty() { TcpIn::Kernel } else { TcpIn::Worker })
     }
 
-    /// The kernel addresses to listen on.
+    /// The kernel addresses to listen on, where any are given.
     pub fn listening(&self) -> impl Iterator<Item = &ListenAddr> {
         self.listen.iter().flat_map(|ListenAddrs(all)| all)
     }

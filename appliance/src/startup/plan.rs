@@ -198,6 +198,7 @@ impl Plan {
     /// # Errors
     /// The first contradiction found, with what to do about it.
     pub fn new(flags: &ServeFlags, machine: &Machine) -> Result<Self, PlanError> {
+        let flags = &network::with_addresses(flags, machine);
         let mut notes = Vec::new();
         let clients = clients::clients(flags)?;
         let tls = tls::tls(flags)?;

@@ -47,9 +47,8 @@ use store::restart::TakenUp;
 use store::{Session, Store, StoreConfig, StoreError};
 use unserved::Unserved;
 
-/// What `version` says: the memcached whose surface this follows, for clients that look at the
-/// number, and then our own.
-const VERSION: &str = concat!("1.6.18-gnomon-", env!("CARGO_PKG_VERSION"));
+/// What `version` says: the memcached whose surface this follows, for clients that look at the number.
+const VERSION: &str = "1.6.18";
 
 /// Longest wait for the workers' first turn, and the pause between two looks.
 const START_MAX: Duration = Duration::from_secs(3);

@@ -432,7 +432,7 @@ fn an_address_in_use_is_told_and_without_the_flag_there_is_none() {
     let out = run(&["-p", "-1", "-U", "-1", "--metrics", &address.to_string()]);
     let said = text(&out.stderr);
     assert_eq!(out.status.code(), Some(1));
-    assert!(said.contains("is in use") && said.contains("--metrics"), "{said}");
+    assert!(said.contains("Address already in use") && said.contains("--metrics"), "{said}");
     server.stop();
     let server = Server::start(&["-m", "8"]);
     assert_eq!(server.ready.get("metrics"), None);

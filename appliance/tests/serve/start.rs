@@ -51,7 +51,7 @@ fn a_dry_run_touches_nothing() {
     // What a start would stumble over it finds all the same.
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = tcp.local_addr().unwrap().port().to_string();
-    let said = format!("TCP 127.0.0.1:{port} is in use");
+    let said = format!("TCP 127.0.0.1:{port}: Address already in use");
     refuses(&run(&["-p", &port, "-U", "0", "--dry-run"]), &said);
     let _answers = UnixListener::bind(tree.path("live")).unwrap();
     let said = format!("the Unix socket {} is in use", tree.path("live"));
@@ -120,10 +120,16 @@ fn a_plan_that_cannot_be_is_one_line() {
 fn a_port_in_use_is_one_line() {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = tcp.local_addr().unwrap().port().to_string();
-    refuses(&run(&["-p", &port, "-U", "0"]), &format!("TCP 127.0.0.1:{port} is in use"));
+    refuses(
+        &run(&["-p", &port, "-U", "0"]),
+        &format!("TCP 127.0.0.1:{port}: Address already in use"),
+    );
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = udp.local_addr().unwrap().port().to_string();
-    refuses(&run(&["-p", "0", "-U", &port]), &format!("UDP 127.0.0.1:{port} is in use"));
+    refuses(
+        &run(&["-p", "0", "-U", &port]),
+        &format!("UDP 127.0.0.1:{port}: Address already in use"),
+    );
     // Another gnomon is no exception, however willing the kernel is to share.
     let server = Server::start(&["-m", "8"]);
     let (tcp, udp) = (server.tcp().port().to_string(), server.udp().port().to_string());

@@ -27,6 +27,8 @@ pub struct Conversation {
     dialect: Option<Dialect>,
     /// Bytes of a refused data block still to be thrown away.
     skip: usize,
+    /// What is said then.
+    refusal: Option<Box<Vec<u8>>>,
     /// No use parsing again below this many bytes of input.
     wait_for: usize,
     /// What is done of the request at the start of the input.
@@ -140,6 +142,7 @@ impl Conversation {
             requests_max: usize::MAX,
             dialect: None,
             skip: 0,
+            refusal: None,
             wait_for: 0,
             begun: Begun::Nothing,
             watching: None,
@@ -235,6 +238,11 @@ impl Conversation {
             if dropped > 0 {
                 self.skip -= dropped;
                 consumed += dropped;
+                if self.skip == 0
+                    && let Some(refusal) = self.refusal.take()
+                {
+                    out.put(&refusal);
+                }
                 continue;
             }
             if rest.is_empty() || rest.len() < self.wait_for {
@@ -317,9 +325,18 @@ impl Conversation {
                     consumed += used;
                 }
                 Parsed::Swallow { command, used, skip } => {
-                    execute(ctx, &command, &mut out);
                     consumed += used;
                     self.skip = skip;
+                    if !is_too_large(&command) {
+                        execute(ctx, &command, &mut out);
+                        continue;
+                    }
+                    // As in memcached: a proxy takes a reply to what it is still sending for a stray one, and gives the
+                    // server up.
+                    let refusal = self.refusal.get_or_insert_default();
+                    let mut refusal = Buffer::new(refusal, usize::MAX);
+                    execute(ctx, &command, &mut refusal);
+                    close = !refusal.finish();
                 }
                 Parsed::Incomplete { at_least } => {
                     self.wait_for = at_least;
@@ -377,6 +394,10 @@ impl Conversation {
             },
         }
     }
+}
+
+fn is_too_large(command: &Command<'_>) -> bool {
+    matches!(&command.verb, Verb::Refused(refused) if refused.why == Refusal::TooLarge)
 }
 
 #[cfg(test)]

@@ -45,6 +45,8 @@ fn process(server: &Server, rows: &mut impl Rows) {
     rows.row("uptime", &server.uptime().as_secs());
     rows.row("time", &unix);
     rows.row("version", &server.version);
+    // Not memcached's: what really answers.
+    rows.row("gnomon_version", &env!("CARGO_PKG_VERSION"));
     // There is no libevent here, and tools expect the row.
     rows.row("libevent", &"none");
     rows.row("pointer_size", &usize::BITS);
@@ -212,8 +214,8 @@ mod tests {
             assert_eq!(n, 1, "{name}");
         }
         for (name, value) in rows.0 {
-            let text =
-                ["version", "libevent", "slab_reassign_last_busy_status"].contains(&name.as_str());
+            let text = ["version", "gnomon_version", "libevent", "slab_reassign_last_busy_status"]
+                .contains(&name.as_str());
             assert!(text || value.parse::<f64>().is_ok(), "{name} {value}");
         }
     }

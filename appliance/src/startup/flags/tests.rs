@@ -22,7 +22,7 @@ fn flags_alone_mean_serve() {
 fn memcached_letters_and_their_defaults() {
     let f = parse(&[]).unwrap();
     assert_eq!((f.tcp_port, f.udp_port), (None, None));
-    assert_eq!(f.listening().collect::<Vec<_>>(), [&"127.0.0.1".parse().unwrap()]);
+    assert_eq!(f.listening().count(), 0);
     assert_eq!((f.memory, f.threads, f.conn_limit), (64, 4, 1024));
     assert_eq!(f.max_item_size, 1 << 20);
     let f = parse(&["-U", "0", "-p", "-1", "-l", "::1,10.0.0.1:99", "-c", "5", "-I", "512k"]);

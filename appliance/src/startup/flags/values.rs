@@ -36,7 +36,7 @@ impl FromStr for ServicePort {
 }
 
 /// Addresses to listen on, with or without a port of their own.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListenAddr {
     /// The address, or those of a name.
     pub ips: Vec<IpAddr>,

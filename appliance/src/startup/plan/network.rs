@@ -5,7 +5,8 @@ use super::{Device, PlanError, PortPlan, TcpPlan, TlsPlan, tls};
 use crate::host::check::BIFURCATED;
 use crate::host::machine::Machine;
 use crate::startup::flags::{
-    ExceptionPathFlag, IpFlag, Isolated, ListenAddr, PortSpec, ServeFlags, ServicePort, TcpIn,
+    ExceptionPathFlag, IpFlag, Isolated, ListenAddr, ListenAddrs, PortSpec, ServeFlags,
+    ServicePort, TcpIn,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,6 +16,21 @@ use wire::local::ADDRESSES_MAX;
 /// Kernel drivers under which DPDK can work a device. The last two stay in the kernel's hands.
 const DPDK_DRIVERS: [&str; 5] =
     ["vfio-pci", "uio_pci_generic", "igb_uio", "mlx4_core", "mlx5_core"];
+
+/// The flags with kernel addresses to listen on: where none were given, those that `localhost` may stand for. Of any
+/// free port there is one number, which need not be free on both.
+pub(super) fn with_addresses(flags: &ServeFlags, machine: &Machine) -> ServeFlags {
+    let mut flags = flags.clone();
+    if flags.listen.is_empty() {
+        let any_port = [tcp_port(&flags), udp_port(&flags)].contains(&ServicePort::Any);
+        let v6 = IpAddr::from(Ipv6Addr::LOCALHOST);
+        let has_v6 = machine.addresses.iter().any(|(_, ip)| *ip == v6);
+        let mut ips = vec![Ipv4Addr::LOCALHOST.into()];
+        ips.extend((has_v6 && !any_port).then_some(v6));
+        flags.listen.push(ListenAddrs(vec![ListenAddr { ips, ..ListenAddr::default() }]));
+    }
+    flags
+}
 
 pub(super) fn ports(flags: &ServeFlags, machine: &Machine) -> Result<Vec<PortPlan>, PlanError> {
     if flags.port.is_empty() {

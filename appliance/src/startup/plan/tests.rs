@@ -55,6 +55,27 @@ fn on_two_nodes(name: &str, more: &[(&str, &str)]) -> (Tree, Machine) {
 }
 
 #[test]
+fn localhost_is_both_loopback_addresses_where_the_machine_has_both() {
+    let mut machine = Machine::pretend();
+    let has = machine.addresses.len();
+    machine.addresses.push(("lo".to_owned(), "::1".parse().unwrap()));
+    for (args, want) in [
+        ("", 2),
+        ("-p 99", 2),
+        ("-p -1", 1),
+        ("-p 99 -U -1", 1),
+        ("-l 127.0.0.1", 1),
+        ("-l ::1", 1),
+    ] {
+        assert_eq!(plan_on(&machine, args).unwrap().tcp.len(), want, "{args}");
+    }
+    let Device::Sockets(ips) = &plan_on(&machine, "").unwrap().ports[0].device else { panic!() };
+    assert_eq!(ips.len(), 2);
+    machine.addresses.truncate(has);
+    assert_eq!(plan_on(&machine, "").unwrap().tcp.len(), 1);
+}
+
+#[test]
 fn without_flags_kernel_sockets_on_loopback() {
     let p = plan("").unwrap();
     let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);

@@ -178,6 +178,38 @@ fn a_request_refused_in_its_midst_is_thrown_away_and_the_next_is_answered() {
 }
 
 #[test]
+fn what_is_too_large_is_refused_when_it_has_come() {
+    const TEXT: &str = "SERVER_ERROR object too large for cache\r\n";
+    let mut binary = vec![0x80, 1, 0, 1, 8, 0, 0, 0, 0, 0x20, 0, 9];
+    binary.extend([0; 4 + 8 + 8]);
+    binary.push(b'a');
+    for (line, value_end, refusal) in [
+        ("set a 0 0 2097152\r\n".as_bytes(), "\r\n", TEXT),
+        (b"append a 0 0 2097152\r\n", "\r\n", TEXT),
+        (b"ms a 2097152\r\n", "\r\n", TEXT),
+        (b"set a 0 0 2097152 noreply\r\n", "\r\n", ""),
+        (&binary, "", "Too large."),
+    ] {
+        let mut talk = Talk::new();
+        let value = vec![b'v'; 2_097_152];
+        for part in [line, &value[1..], b"v"] {
+            let last = part.len() == 1 && value_end.is_empty();
+            let mut out = Vec::new();
+            let mut ctx = Ctx::new(&mut talk.session, &talk.ops, &talk.server);
+            let p = talk.conversation.advance(&mut ctx, part, Buffer::new(&mut out, 1 << 20));
+            assert_eq!(p, Progress::of(part.len(), false));
+            assert!(String::from_utf8_lossy(&out).ends_with(if last { refusal } else { "" }));
+            assert_eq!(out.is_empty(), !last);
+        }
+        if !value_end.is_empty() {
+            let (said, p) = talk.advance(format!("{value_end}mn\r\n").as_bytes());
+            assert_eq!((said, p.close), (format!("{refusal}MN\r\n"), false));
+        }
+        assert_eq!(talk.server.totals().store_too_large, 1);
+    }
+}
+
+#[test]
 fn a_binary_request_is_refused_with_a_status() {
     let mut talk = Talk::new();
     let mut packet = vec![0x80, 1, 0, 1, 8, 0, 0, 0, 0, 0, 0x13, 0x88 + 9];

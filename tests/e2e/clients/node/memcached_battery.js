@@ -135,7 +135,6 @@ check('many requests at a time', async (client) => {
 check('version, stats, flush', async (client) => {
   const key = newKey();
   same(await client.set(key, 'x', TTL), true);
-  // The last three numbers of the line: of 1.6.18-gnomon-0.1.0 gnomon's own.
   holds(/^\d+\.\d+\.\d+$/.test((await client.version())[0].version), 'no version number');
   holds((await client.stats())[0].curr_items >= 1, 'no curr_items');
   holds((await client.settings())[0].maxbytes > 0, 'no maxbytes in the settings');
