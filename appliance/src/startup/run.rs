@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use store::Store;
 
-/// Pause between two turns of the store's housekeeping: its clock, sweeper and page mover.
+/// Longest pause between two turns of the store's housekeeping: its clock, sweeper and page mover.
 const HOUSEKEEPING: Duration = Duration::from_millis(10);
 /// Turns between two looks at ports and threads: what changes goes unnoticed for 200 ms.
 const LOOK_TURNS: u64 = 20;
@@ -58,7 +58,7 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
         let tcp_is_well = !appliance.tcp.as_ref().is_some_and(|tcp| tcp.is_broken());
         watchdog.beat(health.workers_move() && tcp_is_well);
         turn += 1;
-        std::thread::sleep(HOUSEKEEPING);
+        pause(&appliance.store);
     }
     let served = begun.elapsed();
     tracing::info!("draining");
@@ -66,6 +66,11 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
     let drained = drain(&mut appliance, &mut broken);
     let keep = signals.keep.load(Ordering::Relaxed) || appliance.server.is_keep_asked();
     report(appliance, served, broken, drained, keep)
+}
+
+/// Until housekeeping's next turn: no second begins in between, so that all are of one length.
+fn pause(store: &Store) {
+    std::thread::sleep(HOUSEKEEPING.min(store.clock().until_next_second()));
 }
 
 /// Reads again what can change while it serves: the file of users, and those of TLS.
@@ -106,7 +111,7 @@ fn drain(appliance: &mut Appliance, failed: &mut Vec<String>) -> Drained {
         let store = &appliance.store;
         let meanwhile = || {
             store.housekeep();
-            std::thread::sleep(HOUSEKEEPING);
+            pause(store);
         };
         match tcp.stop(meanwhile) {
             Some(connections) => drained = connections,

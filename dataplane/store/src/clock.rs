@@ -60,6 +60,11 @@ impl Clock {
         self.started_at.saturating_add(elapsed)
     }
 
+    /// How long the system's clock says what it says now.
+    pub fn until_next_second(&self) -> Duration {
+        Duration::from_secs(1) - Duration::from_nanos(self.started.elapsed().subsec_nanos().into())
+    }
+
     /// From here on it is this time.
     pub(super) fn set(&self, reading: u32) {
         self.now.store(reading, Ordering::Relaxed);
@@ -148,6 +153,14 @@ mod tests {
         assert_eq!(c.now(), START_SECONDS + 5);
         c.tick();
         assert_eq!(c.now(), START_SECONDS + 5, "it is held");
+    }
+
+    #[test]
+    fn the_next_second_begins_when_it_says() {
+        let clock = Clock::new();
+        let before = clock.reading();
+        std::thread::sleep(clock.until_next_second());
+        assert!(clock.reading() > before);
     }
 
     #[test]
