@@ -3,13 +3,11 @@
 All that a fixture has made is gone when its test ends, however it ends."""
 
 import contextlib
-import faulthandler
 import functools
 import os
 import pathlib
 import signal
 import tempfile
-import threading
 
 import pytest
 from harness import checks, namespaces, needs, processes, report, servers, slap as slapping, wires
@@ -39,9 +37,9 @@ def pytest_addoption(parser):
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
     os.chdir(ROOT)
-    # SIGTERM ends a run as Ctrl-C does.
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # SIGTERM ends a run as Ctrl-C does, which a shell has programs in the background ignore.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     config.pluginmanager.register(report, "no letters")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(report.Report(config), "report")
@@ -85,7 +83,6 @@ def in_time(request):
     those after it, each with the calls that it is in."""
 
     def over(*_):
-        faulthandler.dump_traceback()
         pytest.fail(f"the file has taken more than {seconds} s")
 
     seconds = request.config.getoption("file_seconds")

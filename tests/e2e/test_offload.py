@@ -2,6 +2,7 @@
 there, both indexes, and whole replies."""
 
 import re
+import time
 
 import memc
 import pytest
@@ -57,8 +58,12 @@ def test_whole_replies(check, host, gnomon, load, mode):
     host.ask(HERE, "set other 0 0 1\r\nx")
 
     def asks(name, request, reply):
-        """The same reply each time, by the CPU, which asks for it, and then by the kernels, but for one in 32."""
-        got = [host.ask(HERE, request, over=memc.Udp) for _ in range(12)]
+        """The same reply each time, by the CPU, which asks for it, and then by the kernels, but for one in 32. They see
+        what was stored some milliseconds later."""
+        got = []
+        for _ in range(12):
+            time.sleep(0.05)
+            got.append(host.ask(HERE, request, over=memc.Udp))
         check(f"{who}: {name}", all(one == reply for one in got), got)
 
     asks("get", "get key", "VALUE key 3 5\nvalue\nEND")

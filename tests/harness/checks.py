@@ -93,4 +93,4 @@ class Check:
 
 def because(why):
     """Fails the check that it is in, for this reason, without a trace of calls."""
-    pytest.fail(why, pytrace=False)
+    pytest.fail(str(why), pytrace=False)

@@ -62,7 +62,7 @@ class Report:
         nodeid, file = report.nodeid, file_of(report.nodeid)
         began, _ = self.times.get(file, (report.start, None))
         self.times[file] = began, report.stop
-        why = report.longreprtext if report.failed else ""
+        why = str(report.longrepr) if report.failed else ""
         if report.skipped:
             why = str(report.longrepr[2]).removeprefix("Skipped: ")
         if isinstance(report, pytest.SubtestReport):
