@@ -40,4 +40,5 @@ counted lane pairs "${two[@]}"
 status=0
 wait "$beside" || status=$?
 counted sh -c "cat '$scratch/beside'; exit $status"
+[ $((passed + failed + skipped)) -gt 0 ] || not_ok "e2e" "nothing of this name: $*"
 totals

@@ -1,4 +1,5 @@
-"""Fixtures of the end-to-end tests, and where and when each file of them runs. docs/testing.md says how they are called.
+"""Fixtures of the end-to-end tests, and where and when each file of them runs. docs/testing.md says how they are
+called.
 
 All that a fixture has made is gone when its test ends, however it ends."""
 
@@ -30,7 +31,7 @@ def pytest_addoption(parser):
     group.addoption("--against", action="append", choices=("memcached", "gnomon"), help="clients: this server alone")
     group.addoption("--whole", action="store_true", help="at full size, and the tests marked `whole`")
     group.addoption("--file-seconds", type=int, default=600, help="a file that takes longer is ended (0: never)")
-    group.addoption("--only", action="append", default=[], metavar="NAME", help="drills: those of this name")
+    group.addoption("--only", action="append", default=[], metavar="NAME", help="drills, clients: those of this name")
     group.addoption("--lane", choices=("alone", "beside", "pairs"), help="tests with this mark; pairs: with neither")
 
 
@@ -56,7 +57,10 @@ def pytest_collection_modifyitems(config, items):
             return False
         if item.get_closest_marker("whole") and not config.getoption("whole"):
             return False
-        return not item.get_closest_marker("asked") or bool(config.option.markexpr or config.option.keyword)
+        return not item.get_closest_marker("asked") or asked
+
+    words = config.option.keyword
+    asked = "asked" in config.option.markexpr or bool(words) and "not " not in words
 
     left_out = [item for item in items if not wanted(item)]
     items[:] = sorted((item for item in items if wanted(item)), key=place)

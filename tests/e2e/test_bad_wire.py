@@ -1,6 +1,6 @@
-"""TCP over a bad cable: 1 % of the frames lost, 5 % overtaken, some twice, some with a bit turned, in both directions.
-Values go both ways and are compared byte for byte, one connection and several; beside it the same over the kernel's TCP at
-the server's end.
+"""TCP over a bad cable: 1 % of the frames lost, 5 % overtaken, some twice, some with a bit turned, in both
+directions. Values go both ways and are compared byte for byte, one connection and several; beside it the same over
+the kernel's TCP at the server's end.
 
     BAD_WIRE_MB=1000 scripts/e2e.sh bad_wire --file-seconds 0      each way; default: 4"""
 

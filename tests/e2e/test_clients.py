@@ -73,8 +73,8 @@ ALL = [
 
 def build_crate(check):
     """The battery in Rust."""
-    manifest = BATTERIES / "memcache_crate/Cargo.toml"
-    check.runs("the crate's battery", *f"cargo build -q --locked --manifest-path {manifest} --target-dir {CRATE}".split())
+    built = f"cargo build -q --locked --manifest-path {BATTERIES}/memcache_crate/Cargo.toml --target-dir {CRATE}"
+    check.runs("the crate's battery", *built.split())
 
 
 def runs(check, place, battery, libraries, server, who):
@@ -88,8 +88,8 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("who", metafunc.config.getoption("against") or ["memcached", "gnomon"])
 
 
-def test_libraries(libraries):
-    """The libraries in Python."""
+def test_libraries(check, libraries):
+    check("the libraries in Python")
 
 
 def test_clients(check, subtests, host, memcached, gnomon, slap, libraries, pytestconfig, who):
@@ -121,8 +121,8 @@ def test_clients(check, subtests, host, memcached, gnomon, slap, libraries, pyte
 
 
 def loads(slap, host, who, at):
-    """memcaslap in each protocol and over each transport that it has: so many operations, every value verified, nothing
-    lost."""
+    """memcaslap in each protocol and over each transport that it has: so many operations, every value verified,
+    nothing lost."""
     all_loads = {
         "over TCP": "",
         "over TCP, some with an exptime": "-e 0.1",

@@ -1,5 +1,5 @@
-"""Fault drills: what must not kill a running gnomon is done to it, one kind at a time. docs/drills.md lists them, and is
-compared with what is run.
+"""Fault drills: what must not kill a running gnomon is done to it, one kind at a time. docs/drills.md lists them, and
+is compared with what is run.
 
     scripts/e2e.sh drills [-k process|wire|tests] [--only NAME]..."""
 

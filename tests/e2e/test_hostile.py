@@ -1,7 +1,8 @@
-"""Attacks on a live server, beside honest clients that look at every byte: the files of tests/hostile, at their small size.
-`-k hangers`: one of them.
+"""Attacks on a live server, beside honest clients that look at every byte: the files of tests/hostile, at their small
+size. `-k hangers`: one of them.
 
-`make hostile` is `--whole`: at full size, and with the loads under which a store must not run out of memory; an hour."""
+`make hostile` is `--whole`: at full size, and with the loads under which a store must not run out of memory; an
+hour."""
 
 import pathlib
 import resource

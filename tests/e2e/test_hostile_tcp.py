@@ -1,8 +1,8 @@
-"""TCP served by a worker, and at the other end of a cable peers made with scapy: what a kernel's TCP never sends, over IPv4
-and IPv6. Then a flood of SYNs, and clients that never read, beside honest ones.
+"""TCP served by a worker, and at the other end of a cable peers made with scapy: what a kernel's TCP never sends,
+over IPv4 and IPv6. Then a flood of SYNs, and clients that never read, beside honest ones.
 
---whole: a million SYNs and 10,000 clients, and honest ones keep nine tenths of their replies; without it fewer, and a tenth,
-because other programs run beside it."""
+--whole: a million SYNs and 10,000 clients, and honest ones keep nine tenths of their replies; without it fewer, and a
+tenth, because other programs run beside it."""
 
 import pytest
 from harness.wires import AT, V4, V6
@@ -16,8 +16,8 @@ def size(pytestconfig):
     return ("1000000", 10000, "0.9") if pytestconfig.getoption("whole") else ("300000", 1000, "0.1")
 
 
-def test_libraries(libraries):
-    """The libraries in Python."""
+def test_libraries(check, libraries):
+    check("the libraries in Python")
 
 
 def test_peers(check, wire, libraries, size):

@@ -10,7 +10,7 @@ from harness.wires import V4, V6
 
 pytestmark = pytest.mark.needs("namespaces", "guest")
 
-MODULES = "virtio_pci virtio_net 9p 9pnet_virtio veth 8021q tun sch_ingress sch_multiq cls_flower act_mirred act_skbedit act_gact"
+MODULES = "veth 8021q tun sch_ingress sch_multiq cls_flower act_mirred act_skbedit act_gact"
 
 ASKS = pathlib.Path("tests/e2e/isolated.py")
 

@@ -1,9 +1,9 @@
-"""Commands that overlap take effect one at a time: contended histories over TCP, and over TCP and UDP together, against
-the genuine memcached, which must pass too, and against gnomon; there also beside kernels that write whole replies; with
-flushes, and items that expire and are evicted meanwhile.
+"""Commands that overlap take effect one at a time: contended histories over TCP, and over TCP and UDP together,
+against the genuine memcached, which must pass too, and against gnomon; there also beside kernels that write whole
+replies; with flushes, and items that expire and are evicted meanwhile.
 
-memcached breaks one promise itself: a `gets`, `gats` or `mg` with flag c that overlaps an `incr`, `decr` or `ma` now and
-then shows the old value with the CAS id of the new one. So it is not asked for both in one history.
+memcached breaks one promise itself: a `gets`, `gats` or `mg` with flag c that overlaps an `incr`, `decr` or `ma` now
+and then shows the old value with the CAS id of the new one. So it is not asked for both in one history.
 
     LINEAR_HISTORIES=500 scripts/e2e.sh linear --file-seconds 0"""
 

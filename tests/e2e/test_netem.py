@@ -1,6 +1,6 @@
-"""TCP over a network of somebody else's making: the client is Debian's kernel in a QEMU guest, and its sch_netem delays,
-loses, overtakes, copies and spoils in both directions. Values go both ways and are compared byte for byte; the server is at
-the other end of the guest's NIC, first with the kernel's TCP, then with the workers'.
+"""TCP over a network of somebody else's making: the client is Debian's kernel in a QEMU guest, and its sch_netem
+delays, loses, overtakes, copies and spoils in both directions. Values go both ways and are compared byte for byte;
+the server is at the other end of the guest's NIC, first with the kernel's TCP, then with the workers'.
 
     NETEM_MB=64 scripts/e2e.sh netem --file-seconds 0      each way; default: 4"""
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.needs("namespaces", "guest")
 
 MEGABYTES = os.environ.get("NETEM_MB", "4")
 FAULTS = "delay 200us reorder 5% loss 1% duplicate 0.5% corrupt 0.1%"
-MODULES = "virtio_pci virtio_net 9p 9pnet_virtio sch_netem ifb act_mirred cls_matchall sch_ingress"
+MODULES = "sch_netem ifb act_mirred cls_matchall sch_ingress"
 
 DOES = """
 ip addr add 10.77.0.2/24 dev eth0

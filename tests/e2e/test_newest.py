@@ -1,5 +1,5 @@
-"""gnomon beside the newest memcached that can be had: random conversations with the flags that Debian's older one has not,
-and statistics. Skipped where its source cannot be had, or is of a release that nobody has read yet."""
+"""gnomon beside the newest memcached that can be had: random conversations with the flags that Debian's older one has
+not, and statistics. Skipped where its source cannot be had, or is of a release that nobody has read yet."""
 
 import os
 

@@ -1,5 +1,5 @@
-"""Real clients against a server whose requests go through the GPU's kernels, run on the CPU: every way of getting batches
-there, both indexes, and whole replies."""
+"""Real clients against a server whose requests go through the GPU's kernels, run on the CPU: every way of getting
+batches there, both indexes, and whole replies."""
 
 import re
 import time
@@ -35,8 +35,8 @@ def test_index(check, host, gnomon, load, mode, index):
     load(who, "-U -d 10: multi-get over UDP", "-U", "-d", "10")
     load(who, "-a -d 10: set by TCP, multi-get by UDP", "-a", "-d", "10")
     load(who, "-B: binary", "-B")
-    # What was stored is found as a plain get asks for it, at once and from the index. (memcaslap puts a blank behind each
-    # key, which is the strict parser's business.)
+    # What was stored is found as a plain get asks for it, at once and from the index. (memcaslap puts a blank behind
+    # each key, which is the strict parser's business.)
     host.ask(HERE, "set key 3 0 5\r\nvalue")
     got = [host.ask(HERE, "get key", over=memc.Udp) for _ in range(20)]
     check(f"{who}: plain gets", all(reply.startswith("VALUE key 3 5") for reply in got), got)
@@ -58,8 +58,8 @@ def test_whole_replies(check, host, gnomon, load, mode):
     host.ask(HERE, "set other 0 0 1\r\nx")
 
     def asks(name, request, reply):
-        """The same reply each time, by the CPU, which asks for it, and then by the kernels, but for one in 32. They see
-        what was stored some milliseconds later."""
+        """The same reply each time, by the CPU, which asks for it, and then by the kernels, but for one in 32. They
+        see what was stored some milliseconds later."""
         got = []
         for _ in range(12):
             time.sleep(0.05)

@@ -1,5 +1,5 @@
-"""Who is trusted, who is only allowed, and who is neither: three addresses of one client, at the other end of a veth cable
-through DPDK's af_packet."""
+"""Who is trusted, who is only allowed, and who is neither: three addresses of one client, at the other end of a veth
+cable through DPDK's af_packet."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import socket
 import memc
 import pytest
 from harness.namespaces import veth_pair
-from harness.wires import ADDRESSES, AT, AT6, CPUS, V4
+from harness.wires import ADDRESSES, AT, AT6, CPUS, PORTS, V4
 
 TRUSTED, ALLOWED, ALLOWED6, STRANGER = "10.77.0.2", "10.78.0.2", "fd78::2", "10.79.0.2"
 ALLOW = ("--allow", "10.77.0.0/24,10.78.0.0/24,fd77::/64,fd78::/64")
@@ -28,8 +28,8 @@ class Policy:
         self.client.client_addresses("wire1")
         for address in (f"{ALLOWED}/32", f"{STRANGER}/32", f"{ALLOWED6}/128"):
             self.client.ip(f"addr add {address} dev wire1{' nodad' * (':' in address)}")
-        port = ("--json", "--port", f"net_af_packet0,iface=wire0,qpairs={len(CPUS)}", *ADDRESSES, "--cores", ",".join(CPUS))
-        self.gnomon = gnomon(server, *port, *flags)
+        port = ("--port", PORTS["af_packet"], *ADDRESSES, "--cores", ",".join(CPUS))
+        self.gnomon = gnomon(server, "--json", *port, *flags)
         limits = " ".join(flag for flag in flags if flag not in ALLOW)
         self.gnomon.serves(f"serves with {limits or 'the default limits'}", AT, self.client)
         for request in ("set big 0 0 5000\r\n" + "7".zfill(5000), "set small 0 0 5\r\nhello"):

@@ -1,7 +1,8 @@
 """Few large values that many change while others read them, sizes that change, pages on the move: nothing is refused,
 nothing is lost. On the machine's own loopback, at ports that are free.
 
-Each load takes PRESSURE_SECONDS (5); those that wait for a minute or more run when they are named: `-k refill-flush-75`."""
+Each load takes PRESSURE_SECONDS (5); those that wait for a minute or more run when they are named: `-k
+refill-flush-75`."""
 
 import os
 

@@ -1,12 +1,12 @@
-"""One-sided reads, judged by somebody else's RDMA: Debian's kernel in a QEMU guest, its rdma_rxe and libibverbs, over a
-bridge and DPDK's net_tap; clients are in C and in Rust. First the queue pairs' connections are the kernel's TCP, then the
-workers'; over IPv4 and IPv6. At last the guest's sch_netem loses, copies and overtakes beside a writer.
+"""One-sided reads, judged by somebody else's RDMA: Debian's kernel in a QEMU guest, its rdma_rxe and libibverbs, over
+a bridge and DPDK's net_tap; clients are in C and in Rust. First the queue pairs' connections are the kernel's TCP,
+then the workers'; over IPv4 and IPv6. At last the guest's sch_netem loses, copies and overtakes beside a writer.
 
     RDMA_READS=1000000 RDMA_SECONDS=3600 RDMA_FAULTS="delay 300us 200us loss 1%" scripts/e2e.sh rdma --file-seconds 0
         the storm; default: 100000 READs, or as many as there is time for in 150 seconds, 10000 at least
     RXE_PCAP=FILE scripts/e2e.sh rdma -m asked
-        records the frames that dataplane/tests/rxe answers: READs between two genuine endpoints, rdma_rxe in two guests,
-        over IPv4 and IPv6 and with two path MTUs"""
+        records the frames that dataplane/tests/rxe answers: READs between two genuine endpoints, rdma_rxe in two
+        guests, over IPv4 and IPv6 and with two path MTUs"""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.needs("namespaces", "guest")
 READS = os.environ.get("RDMA_READS", "100000")
 SECONDS = int(os.environ.get("RDMA_SECONDS", "150"))
 FAULTS = os.environ.get("RDMA_FAULTS", "delay 200us reorder 5% loss 1% duplicate 0.5%")
-RXE = "virtio_pci virtio_net 9p 9pnet_virtio crc32_generic ib_uverbs rdma_rxe"
+RXE = "crc32_generic ib_uverbs rdma_rxe"
 MODULES = f"{RXE} sch_netem ifb act_mirred cls_matchall sch_ingress"
 
 DOES = f"""

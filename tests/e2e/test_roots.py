@@ -1,5 +1,6 @@
 """What installs gnomon in Debian roots and containers of its own, in scripts: scripts/root.sh makes the roots.
-scripts/test.sh calls them after what makes what they install; here they run by name: `scripts/e2e.sh roots -k debian13`."""
+scripts/test.sh calls them after what makes what they install; here they run by name: `scripts/e2e.sh roots -k
+debian13`."""
 
 import pytest
 

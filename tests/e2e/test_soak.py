@@ -1,15 +1,17 @@
-"""A soak: a live appliance, filled beyond its memory, under a mixed load for a while, over TCP and UDP, with expiry, eviction,
-sizes that shift, connections that come and go, and scrapes. Then: has memory grown, is every packet slot home, are files and
-threads as many as before, was every value right, is every drop explained? See soak/load.py and soak/judge.py.
+"""A soak: a live appliance, filled beyond its memory, under a mixed load for a while, over TCP and UDP, with expiry,
+eviction, sizes that shift, connections that come and go, and scrapes. Then: has memory grown, is every packet slot
+home, are files and threads as many as before, was every value right, is every drop explained? See soak/load.py and
+soak/judge.py.
 
     SOAK_SECONDS=30 SOAK_RATE=150 SOAK_PORTS="sockets af_packet" SOAK_REPORT=DIR scripts/e2e.sh soak --file-seconds 0
 
-Of the rate, in operations a second, load.py and gnomon-replay do as many each. With SOAK_REPORT the reports stay there, as
-Markdown and JSON. SOAK_STRICT_TIME=1 makes the drift of p99.9 a check and not a note, for a machine that does nothing
-else."""
+Of the rate, in operations a second, load.py and gnomon-replay do as many each. With SOAK_REPORT the reports stay
+there, as Markdown and JSON. SOAK_STRICT_TIME=1 makes the drift of p99.9 a check and not a note, for a machine that
+does nothing else."""
 
 import os
 import pathlib
+import re
 import shutil
 import threading
 import time
@@ -28,8 +30,8 @@ PORTS = os.environ.get("SOAK_PORTS", "sockets af_packet").split()
 STRICT = ["--strict-time"] if os.environ.get("SOAK_STRICT_TIME") else []
 
 SETTLE = 15
-"""The samples of the load's first seconds are not judged: buffers, allocator arenas and tables that are made once are there
-afterwards, and what grows then grows with the load."""
+"""The samples of the load's first seconds are not judged: buffers, allocator arenas and tables that are made once are
+there afterwards, and what grows then grows with the load."""
 
 EVERY = SECONDS // 200 + 1
 """Some two hundred samples, and no more than one a second."""
@@ -39,7 +41,8 @@ METRICS = "127.0.0.1:9150"
 SERVE = ("--json", "-m", str(MEGABYTES), "--slots", "4096", "--metrics", METRICS)
 
 # As much again as the memory holds, a part of it asked for often.
-TRACE = "--keys 30000 --key-size 16..64 --value-size 64:6,300:3,1000:1 --popularity zipf:0.99 --get-ratio 0.8 --seed 11211"
+TRACE = """--keys 30000 --key-size 16..64 --value-size 64:6,300:3,1000:1 --popularity zipf:0.99 --get-ratio 0.8
+    --seed 11211 --requests 50000"""
 
 
 class Soak:
@@ -68,8 +71,8 @@ class Soak:
 
     def slap(self, out):
         """A short burst of memcaslap."""
-        load = ("-v", "1.0", "-e", "0.1", "-s", self.target, "-T", "1", "-c", "8", "-w", "1k", "-x", "2000")
-        self.client.run("timeout", "300", "memcaslap", *load, log=self.folder / out)
+        load = f"timeout 300 memcaslap -v 1.0 -e 0.1 -s {self.target} -T 1 -c 8 -w 1k -x 2000"
+        self.client.run(*load.split(), log=self.folder / out)
 
     def slaps(self):
         """Such bursts until the soak is over."""
@@ -80,12 +83,12 @@ class Soak:
             processes.wait_for(15, (self.folder / "over").exists)
 
     def lost_datagrams(self, out):
-        """How many the kernels at both ends have lost, by their own count of datagrams in error (no room in a socket is
-        one) and of those that could not be sent."""
+        """How many the kernels at both ends have lost, by their own count of datagrams in error (no room in a socket
+        is one) and of those that could not be sent."""
         lost = 0
         for place in (self.server, self.client):
-            values = [line.split() for line in place.must("cat", "/proc/net/snmp").splitlines() if line.startswith("Udp:")]
-            lost += int(values[1][3]) + int(values[1][6])
+            fields = re.search(r"^Udp: (\d.*)", place.must("cat", "/proc/net/snmp"), re.MULTILINE)[1].split()
+            lost += int(fields[2]) + int(fields[5])
         (self.folder / out).write_text(f"{lost}\n")
 
     def no_connections(self):
@@ -100,7 +103,7 @@ class Soak:
 def test_soak(check, namespace, gnomon, undo, scratch, port):
     # What gnomon-replay plays.
     trace = scratch / "trace.pcap"
-    must(f"{TOOLS}/gnomon-pcapgen", *TRACE.split(), "--requests", "50000", "--out", trace)
+    must(f"{TOOLS}/gnomon-pcapgen", *TRACE.split(), "--out", trace)
     soak = Soak(port, namespace, gnomon, scratch / port)
     folder, seconds = soak.folder, SETTLE + SECONDS
     soak.gnomon.serves(f"{port}: serves", soak.target, soak.client)
@@ -115,17 +118,17 @@ def test_soak(check, namespace, gnomon, undo, scratch, port):
     def start(*argv, log):
         return undo.enter_context(processes.Process(*argv, log=scratch / log))
 
-    writes = ("--megabytes", str(MEGABYTES), "--rate", str(RATE), "--seconds", str(seconds))
-    writes += ("--warm", folder / "warm", "--json", folder / "load.json")
-    load = start(*soak.client.argv("tests/e2e/soak/load.py", soak.target, soak.target, *writes), log="load")
+    loads = f"""tests/e2e/soak/load.py {soak.target} {soak.target} --megabytes {MEGABYTES} --rate {RATE}
+        --seconds {seconds} --warm {folder}/warm --json {folder}/load.json"""
+    load = start(*soak.client.argv(*loads.split()), log="load")
     processes.wait_for(300, lambda: load.gone() or (folder / "warm").exists())
     if load.gone() or not (folder / "warm").exists():
         check.must(f"{port}: the memory fills", False, load.said())
     soak.lost_datagrams("lost.before")
     # A lost reply is one that does not come in 20 s, however busy the machine.
-    plays = ("--target", soak.target, "--rate", str(RATE), "--limit", str(RATE * seconds))
-    plays += ("--loop", str(RATE * seconds // 50000 + 1), "--timeout-ms", "20000", "--json", folder / "replay.json", trace)
-    replay = start(*soak.client.argv(f"{TOOLS}/gnomon-replay", *plays), log="replay")
+    plays = f"""{TOOLS}/gnomon-replay --target {soak.target} --rate {RATE} --limit {RATE * seconds}
+        --loop {RATE * seconds // 50000 + 1} --timeout-ms 20000 --json {folder}/replay.json {trace}"""
+    replay = start(*soak.client.argv(*plays.split()), log="replay")
     slapper = threading.Thread(target=soak.slaps)
     undo.callback(slapper.join)
     undo.callback((folder / "over").touch)
@@ -148,5 +151,5 @@ def test_soak(check, namespace, gnomon, undo, scratch, port):
     shutil.copy(soak.gnomon.log, folder / "server")
     reports = pathlib.Path(os.environ.get("SOAK_REPORT") or scratch)
     reports.mkdir(parents=True, exist_ok=True)
-    judge = ("--label", port, "--report", reports / f"soak-{port}", "--tcp", soak.tcp, "--settle", str(SETTLE), *STRICT)
-    check.counted("tests/e2e/soak/judge.py", folder, *judge)
+    judge = f"--label {port} --report {reports}/soak-{port} --tcp {soak.tcp} --settle {SETTLE}"
+    check.counted("tests/e2e/soak/judge.py", folder, *judge.split(), *STRICT)

@@ -1,5 +1,5 @@
-"""Every study runs to its end at its smallest size, says what it must, and leaves figures and plots that programs can read.
-What it measures is not looked at: CI's machines are nobody's yardstick."""
+"""Every study runs to its end at its smallest size, says what it must, and leaves figures and plots that programs can
+read. What it measures is not looked at: CI's machines are nobody's yardstick."""
 
 import json
 import os

@@ -1,8 +1,8 @@
-"""TCP served by the workers: real client programs and libraries, with the kernel's TCP at the other end of a wire, over
-DPDK's net_tap, af_packet, af_xdp and memif. The last two run when they are named: `-k memif`.
+"""TCP served by the workers: real client programs and libraries, with the kernel's TCP at the other end of a wire,
+over DPDK's net_tap, af_packet, af_xdp and memif. The last two run when they are named: `-k memif`.
 
---whole: all that kernel sockets are asked, on each: every battery, edges over IPv4 and IPv6, 5,000 random conversations, 20
-contended histories; then policy and drills, by the kernel."""
+--whole: all that kernel sockets are asked, on each: every battery, edges over IPv4 and IPv6, 5,000 random
+conversations, 20 contended histories; then policy and drills, by the kernel."""
 
 import dataclasses
 import sys
@@ -20,8 +20,8 @@ A_PART = ("pymemcache", "python_memcached", "pylibmc", "bmemcached", "aiomcache"
 MORE = ("Cache::Memcached::Fast", "Dalli", "crate", "memcached-tool")
 
 
-def test_libraries(libraries):
-    """The libraries in Python."""
+def test_libraries(check, libraries):
+    check("the libraries in Python")
 
 
 @pytest.mark.parametrize(

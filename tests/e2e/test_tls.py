@@ -1,5 +1,6 @@
-"""TLS over kernel sockets, over loopback, and by the workers, over DPDK's net_tap: openssl's client, pymemcache, half and
-slow handshakes, certificates renewed under load, handshakes beside load. `-k kernel` or `-k worker`: one of them."""
+"""TLS over kernel sockets, over loopback, and by the workers, over DPDK's net_tap: openssl's client, pymemcache, half
+and slow handshakes, certificates renewed under load, handshakes beside load. `-k kernel` or `-k worker`: one of
+them."""
 
 import pytest
 from harness.namespaces import must
@@ -16,7 +17,8 @@ cat >renew <<'RENEW'
 # renew DIR NAME: a new key and certificate of the server, put in the place of the old ones.
 set -e
 cd "$1"
-openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout new.key -subj "/O=$2/CN=localhost" -out new.csr
+openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout new.key \
+  -subj "/O=$2/CN=localhost" -out new.csr
 printf 'subjectAltName=DNS:localhost,IP:127.0.0.1,IP:10.77.0.1' >new.ext
 openssl x509 -req -in new.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile new.ext -out new.pem
 chmod 644 new.key
@@ -43,8 +45,8 @@ def certificates(scratch):
     return folder
 
 
-def test_libraries(libraries):
-    """The clients' libraries."""
+def test_libraries(check, libraries):
+    check("the clients' libraries")
 
 
 @pytest.mark.parametrize("served", ["kernel", "worker"])

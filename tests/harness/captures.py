@@ -69,7 +69,7 @@ def is_clean(check, file, v4, v6):
     """Checks: no reply in the capture is malformed, carries a bad checksum, or was flagged as an error; and replies of
     every kind are there to be judged."""
     ours = f"(ip.src == {v4} || ipv6.src == {v6})"
-    for name, n in zip(KINDS, each(file, *(f"{ours} && {which}" for which in KINDS.values()))):
+    for name, n in zip(KINDS, each(file, *(f"{ours} && {which}" for which in KINDS.values())), strict=True):
         check(f"captured: {name} ({n})", n > 0, "there is none")
     any_fault = wireshark(file, f"{ours} && ({' or '.join(f'({which})' for which in FAULTS.values())})")
     for name, which in FAULTS.items():

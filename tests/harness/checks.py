@@ -3,8 +3,10 @@
 import contextlib
 
 import pytest
-
 from harness import processes
+
+ENDS = "ends here"
+"""Why a test fails that a check of its own has ended."""
 
 
 class Check:
@@ -35,7 +37,7 @@ class Check:
     def must(self, name, truth, why=""):
         """One without which there is no sense in going on."""
         if not self(name, truth, why):
-            pytest.fail("ends here", pytrace=False)
+            because(ENDS)
 
     def runs(self, name, *argv, **options):
         """Holds when the command ends with status 0; shows what it said when it does not. Returns that."""

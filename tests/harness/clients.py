@@ -3,7 +3,7 @@
 
 def rust_client(check, scratch, *features):
     """The client that reads one-sided. Tests that want different features run side by side."""
-    made = "cargo build -q -p gnomon-client \"$@\" --example reads && cp target/debug/examples/reads"
+    made = 'cargo build -q -p gnomon-client "$@" --example reads && cp target/debug/examples/reads'
     made = f"(flock 9 && {made} '{scratch}/rust-client') 9>target/rust-client.lock"
     check.runs("the Rust client is made", "bash", "-c", made, "bash", *features)
     return scratch / "rust-client"

@@ -1,16 +1,16 @@
-"""A QEMU guest that is Debian's kernel and, over 9p, the files of this machine. Software emulation only: a guest under KVM
-within a guest is not to be relied upon."""
+"""A QEMU guest that is Debian's kernel and, over 9p, the files of this machine. Software emulation only: a guest
+under KVM within a guest is not to be relied upon."""
 
 import fcntl
 import pathlib
 import re
 import shutil
 
-from harness import processes
 from harness.namespaces import must
 
 CACHE = pathlib.Path("target/netem")
 NIC_MAC = "02:00:00:00:77:01"
+CABLE = "virtio_pci virtio_net 9p 9pnet_virtio"
 
 INIT = """#!/bin/busybox sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -55,10 +55,11 @@ def kernel_there(scratch):
 
 class Guest:
     """The kernel and a first file system with those modules. `does` is what the guest does once it has them and the
-    files: `here PROGRAM` runs one of this machine's by its path (by its name busybox would take its own), `word NAME` is a
-    word of the kernel's command line."""
+    files: `here PROGRAM` runs one of this machine's by its path (by its name busybox would take its own), `word NAME`
+    is a word of the kernel's command line."""
 
     def __init__(self, check, scratch, modules, does):
+        modules = f"{CABLE} {modules}"
         self.check, self.scratch, self.said = check, scratch, ""
         with check.named("the guest is made"):
             folder = kernel_there(scratch)
@@ -85,23 +86,23 @@ class Guest:
         Whether it ended by itself, and what it said."""
         console = self.scratch / f"console-{who}"
         plain = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,host_tso4=off,host_tso6=off"
-        done = place.run(
-            "timeout", str(seconds), "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-            *"-machine q35 -accel tcg,thread=multi -cpu Westmere -smp 1 -m 512".split(),
-            "-kernel", self.vmlinuz, "-initrd", self.scratch / "initrd",
-            "-append", f"console=ttyS0 quiet panic=-1 no_timer_check mitigations=off who={who}",
-            "-chardev", f"file,id=console,path={console}", "-serial", "chardev:console",
-            "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on",
-            "-netdev", f"tap,id=cable,ifname={tap},script=no,downscript=no",
-            "-device", f"virtio-net-pci,netdev=cable,mac={mac},{plain}",
-        )  # fmt: skip
+        words = f"""timeout {seconds} qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none
+            -machine q35 -accel tcg,thread=multi -cpu Westmere -smp 1 -m 512
+            -kernel {self.vmlinuz} -initrd {self.scratch}/initrd
+            -chardev file,id=console,path={console} -serial chardev:console
+            -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on
+            -netdev tap,id=cable,ifname={tap},script=no,downscript=no
+            -device virtio-net-pci,netdev=cable,mac={mac},{plain}"""
+        line = f"console=ttyS0 quiet panic=-1 no_timer_check mitigations=off who={who}"
+        done = place.run(*words.split(), "-append", line)
         said = console.read_text(errors="replace") if console.exists() else ""
         return done, said.replace("\r", "")
 
     def asks(self, place, who, seconds=1800):
         """Checks: it ends, and what it checked. What it said is in `said`."""
         done, self.said = self.runs(place, who, seconds)
-        self.check("the guest ends", done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{self.said[-4000:]}")
+        why = f"exit status {done.returncode}\n{done.stdout}\n{self.said[-4000:]}"
+        self.check("the guest ends", done.returncode == 0, why)
         self.check.lines(line for line in self.said.splitlines() if line.startswith(("ok ", "FAILED ")))
 
     def says(self, pattern):

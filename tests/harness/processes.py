@@ -62,8 +62,8 @@ class Process:
             return None
 
     def end(self):
-        """SIGTERM, and SIGKILL when it has ended, or after 5 s: to it, and to what it has started. Whether the first was
-        enough for it."""
+        """SIGTERM, and SIGKILL when it has ended, or after 5 s: to it, and to what it has started. Whether the first
+        was enough for it."""
         self.signal_all(signal.SIGTERM)
         in_order = self.wait(5) is not None
         self.signal_all(signal.SIGKILL)

@@ -58,6 +58,6 @@ class Memcached(processes.Process):
     """The genuine server, or another in its place, on GENUINE, over TCP and UDP."""
 
     def __init__(self, check, place, *flags, log, program="memcached"):
-        host, port = GENUINE.split(":")
-        super().__init__(*place.argv(program, "-u", "nobody", "-l", host, "-p", port, "-U", port, "-t", "2", *flags), log=log)
+        at = "-u nobody -l 127.0.0.1 -p 11311 -U 11311 -t 2"
+        super().__init__(*place.argv(program, *at.split(), *flags), log=log)
         check("memcached answers", place.waits(GENUINE, 10))

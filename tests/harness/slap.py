@@ -14,9 +14,9 @@ LOST = ("verify_misses", "packet_drop", "udp_timeout")
 def slap(check, name, place, *args, lost="strict"):
     """A check: it runs, and no value is wrong. Lost datagrams count (strict) or are only reported (counted).
 
-    memcaslap gives a request up after its own patience and aborts (ms_sort_udp_packet) when the answer comes after all,
-    as on a machine busy with other things. A server that answers wrongly makes it abort at every try, a late one does
-    not: it gets three."""
+    memcaslap gives a request up after its own patience and aborts (ms_sort_udp_packet) when the answer comes after
+    all, as on a machine busy with other things. A server that answers wrongly makes it abort at every try, a late one
+    does not: it gets three."""
     for number in (1, 2, 3):
         done = place.run("timeout", "120", "memcaslap", "-v", "1.0", *args)
         if done.returncode == 0 or "ms_sort_udp_packet" not in done.stdout:

@@ -42,9 +42,9 @@ PORTS = {
 
 
 def wire_up(kind, flags, *, check, namespace, gnomon, undo, scratch):
-    """A client's namespace and the appliance's, and DPDK's net_tap, af_packet, af_xdp or memif between them, a queue to
-    each worker; the appliance is started with the flags, and serves. At the client's end of the memif DPDK's testpmd
-    joins it to a TAP device."""
+    """A client's namespace and the appliance's, and DPDK's net_tap, af_packet, af_xdp or memif between them, a queue
+    to each worker; the appliance is started with the flags, and serves. At the client's end of the memif DPDK's
+    testpmd joins it to a TAP device."""
     server, client = namespace("server"), namespace("client")
     device = "gtap0" if kind in ("net_tap", "memif") else "wire1"
     cpus = CPUS[:1] if kind in ("af_xdp", "memif") else CPUS
@@ -64,11 +64,10 @@ def wire_up(kind, flags, *, check, namespace, gnomon, undo, scratch):
     if kind == "memif":
         wire.gnomon.ready("is ready")
         # It runs until its standard input ends.
-        testpmd = [os.environ.get("TESTPMD", "dpdk-testpmd"), "--no-huge", "-m", "256", "--no-shconf", "--no-pci"]
-        testpmd += ["-l", f"{CPUS[0]},{CPUS[-1]}", "--vdev", f"net_tap0,iface={device}"]
-        testpmd += ["--vdev", f"net_memif0,role=client,id=0,socket={socket_},socket-abstract=no"]
-        testpmd += ["--", "--forward-mode=io", "--auto-start", "--total-num-mbufs=16384"]
-        joins = client.argv("nice", "-n", "5", *testpmd)
+        testpmd = f"""nice -n 5 {os.environ.get("TESTPMD", "dpdk-testpmd")} --no-huge -m 256 --no-shconf --no-pci
+            -l {CPUS[0]},{CPUS[-1]} --vdev net_memif0,role=client,id=0,socket={socket_},socket-abstract=no
+            --vdev net_tap0,iface={device} -- --forward-mode=io --auto-start --total-num-mbufs=16384"""
+        joins = client.argv(*testpmd.split())
         undo.enter_context(processes.Process(*joins, log=scratch / "testpmd", stdin=subprocess.PIPE))
         wire.gnomon.gets_to("testpmd makes its TAP device", lambda: client.ip_does(f"link show {device}"))
     if device == "gtap0":
@@ -85,7 +84,8 @@ def wire_up(kind, flags, *, check, namespace, gnomon, undo, scratch):
 
 
 def all_checks(check, wire, file, *args):
-    """All that a client at the other end of a wire may ask of the appliance. The arguments go to edges.py over IPv4."""
+    """All that a client at the other end of a wire may ask of the appliance. The arguments go to edges.py over
+    IPv4."""
     client = wire.client
 
     def ping(name, words, to=V4):
@@ -105,10 +105,9 @@ def all_checks(check, wire, file, *args):
         capture.stop()
     captures.is_clean(check, file, V4, V6)
     check.counted(*client.argv("timeout", "200", "tests/e2e/tagged.py", wire.device, V4, "10.77.0.2"))
-    for more in ((), ("-d", "10")):
-        name = f"{' '.join(['memcaslap -U', *more])} at full speed: no wrong value"
-        load = ("-s", AT, "-U", "-T", "1", "-c", "16", "-t", "2s" if more else "5s", *more)
-        slap(check, name, client, *load, lost="counted")
+    for more, seconds in (("", 5), (" -d 10", 2)):
+        load = f"-s {AT} -U -T 1 -c 16 -t {seconds}s{more}"
+        slap(check, f"memcaslap -U{more} at full speed: no wrong value", client, *load.split(), lost="counted")
 
 
 def own_capture(check, wire, place, scratch):
