@@ -11,7 +11,7 @@ import signal
 import tempfile
 
 import pytest
-from harness import checks, namespaces, needs, processes, report, servers, slap as slapping, wires
+from harness import checks, namespaces, needs, report, servers, slap as slapping, wires
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -77,7 +77,7 @@ def pytest_sessionfinish(session, exitstatus):
 def pytest_runtest_setup(item):
     for mark in item.iter_markers("needs"):
         for need in mark.args:
-            if why := needs.NEEDS[need]():
+            if why := needs.lacking(need):
                 pytest.skip(why)
 
 
@@ -123,7 +123,7 @@ def namespace(undo):
     """namespace(NAME): a network namespace."""
 
     def make(name):
-        if why := needs.NEEDS["namespaces"]():
+        if why := needs.lacking("namespaces"):
             pytest.skip(why)
         made = namespaces.Namespace(name)
         undo.callback(made.delete)
@@ -177,9 +177,14 @@ def wire(check, namespace, gnomon, undo, scratch):
 
 
 @pytest.fixture(scope="session")
+def newest():
+    """The newest memcached that Debian has the source of, built: its program."""
+    return pathlib.Path(namespaces.must("tests/e2e/newest_memcached.sh").strip())
+
+
+@pytest.fixture(scope="session")
 def libraries():
     """Python with the client libraries, outside of the source, and kept."""
     made = "made_venv target/clients/venv tests/e2e/clients/requirements.txt"
-    done = processes.run("bash", "-c", f". scripts/lib.sh; {made}")
-    assert done.returncode == 0, done.stdout
+    namespaces.must("bash", "-c", f". scripts/lib.sh; {made}")
     return ["target/clients/venv/bin/python", "-B"]

@@ -5,7 +5,6 @@
 The genuine server first: what the batteries expect must be true of it. Each battery stands in tests/e2e/clients, takes
 HOST:PORT, and may be run alone; some flush the server."""
 
-import dataclasses
 import pathlib
 
 import pytest
@@ -24,51 +23,25 @@ BUILD_GO = {"GO111MODULE": "off", "GOFLAGS": "", "GOPATH": "/usr/share/gocode"}
 """The libraries in Go as Debian packages them, from where it installs them: no network is asked."""
 
 
-@dataclasses.dataclass
-class Battery:
-    """A client: its name, its program, what that needs, and the label of its checks where it is not the name."""
-
-    name: str
-    program: pathlib.Path
-    need: str = ""
-    label: str = None
-
-    def argv(self, libraries):
-        """How it is started."""
-        return [*libraries, self.program] if self.program.suffix == ".py" else [self.program]
-
-    def prefix(self, who):
-        """What its checks begin with."""
-        label = self.name if self.label is None else self.label
-        return f"{who}, {label}: " if label else f"{who}, "
-
-
-def in_python(name):
-    """A battery with the libraries of requirements.txt."""
-    path = next(path for path in (BATTERIES / f"{name}_battery.py", BATTERIES / f"{name}.py") if path.exists())
-    return Battery(name, path)
-
-
-def in_node(name):
-    """A battery with the libraries of node/package.json."""
-    return Battery(name, BATTERIES / f"node/{name}_battery.js", "node", f"node, {name}")
-
-
 PYTHON = "pymemcache python_memcached pylibmc bmemcached aiomcache meta_memcache django twisted".split()
 
-ALL = [
-    *map(in_python, PYTHON),
-    Battery("Cache::Memcached::Fast", BATTERIES / "cache_memcached_fast.pl"),
-    Battery("Dalli", BATTERIES / "dalli.rb"),
-    Battery("crate", CRATE / "debug/memcache-battery", label=""),
-    Battery("gomemcache", GO, "go"),
-    Battery("PHP", BATTERIES / "memcached.php", "php"),
-    in_node("memjs"),
-    in_node("memcached"),
-    Battery("libmemcached", BATTERIES / "libmemcached_tools.sh"),
-    Battery("memcached-tool", BATTERIES / "memcached_tool.sh", label=""),
-    in_python("exporter"),
-]
+ALL = {
+    **{name: f"{name}_battery.py" for name in PYTHON},
+    "Cache::Memcached::Fast": "cache_memcached_fast.pl",
+    "Dalli": "dalli.rb",
+    "crate": CRATE / "debug/memcache-battery",
+    "gomemcache": GO,
+    "PHP": "memcached.php",
+    "node, memjs": "node/memjs_battery.js",
+    "node, memcached": "node/memcached_battery.js",
+    "libmemcached": "libmemcached_tools.sh",
+    "memcached-tool": "memcached_tool.sh",
+    "exporter": "exporter.py",
+}
+"""Clients, and their programs."""
+
+NEEDS = {"gomemcache": "go", "PHP": "php", "node, memjs": "node", "node, memcached": "node"}
+SAY_WHO_THEY_ARE = ("crate", "memcached-tool")
 
 
 def build_crate(check):
@@ -77,9 +50,11 @@ def build_crate(check):
     check.runs("the crate's battery", *built.split())
 
 
-def runs(check, place, battery, libraries, server, who):
-    """The checks of one. None takes this long."""
-    command = ("timeout", "--foreground", "240", *battery.argv(libraries), server, "--label", battery.prefix(who))
+def runs(check, place, program, libraries, server, label):
+    """The checks of a battery. None takes this long."""
+    program = program if isinstance(program, pathlib.Path) else BATTERIES / program
+    python = libraries if program.suffix == ".py" else []
+    command = ("timeout", "--foreground", "240", *python, program, server, "--label", f"{label} ")
     check.counted(*place.argv(*command), env={"NODE_PATH": "target/clients/node/node_modules"})
 
 
@@ -94,9 +69,9 @@ def test_libraries(check, libraries):
 
 def test_clients(check, subtests, host, memcached, gnomon, slap, libraries, pytestconfig, who):
     only = pytestconfig.getoption("only")
-    wanted = [battery for battery in ALL if battery.name in only or not only]
+    wanted = [name for name in ALL if name in only or not only]
     build_crate(check)
-    if not needs.NEEDS["go"]():
+    if not needs.lacking("go"):
         env = BUILD_GO | {"GOCACHE": pathlib.Path("target/clients/go").resolve()}
         check.runs("the battery in Go", "go", "build", "-o", GO, f"./{BATTERIES}/gomemcache", env=env)
     if who == "memcached":
@@ -104,14 +79,15 @@ def test_clients(check, subtests, host, memcached, gnomon, slap, libraries, pyte
     else:
         at, up = HERE, gnomon(host, "-m", "512", "--metrics", METRICS)
         up.serves("gnomon starts")
-    for battery in wanted:
-        if why := battery.need and needs.NEEDS[battery.need]():
-            with subtests.test(battery.name):
+    for name in wanted:
+        if why := name in NEEDS and needs.lacking(NEEDS[name]):
+            with subtests.test(name):
                 pytest.skip(why)
         else:
-            runs(check, host, battery, libraries, at, who)
+            label = f"{who}," if name in SAY_WHO_THEY_ARE else f"{who}, {name}:"
+            runs(check, host, ALL[name], libraries, at, label)
     if who == "gnomon":
-        runs(check, host, in_python("prometheus"), libraries, METRICS, who)
+        runs(check, host, "prometheus_battery.py", libraries, METRICS, f"{who}, prometheus:")
     if not only:
         loads(slap, host, who, at)
     if who == "memcached":

@@ -9,7 +9,6 @@ import re
 
 import pytest
 from harness.checks import because
-from harness.newest import newest
 from harness.servers import GNOMON
 
 pytestmark = pytest.mark.needs("namespaces", "newest_memcached")
@@ -49,8 +48,8 @@ esac
 """
 
 
-def test_memcached_tests(check, host, scratch, pytestconfig):
-    source = newest()[0].parent
+def test_memcached_tests(check, host, scratch, newest, pytestconfig):
+    source = newest.parent
     for name in ("t", "timedrun"):
         (scratch / name).symlink_to(source.resolve() / name)
     (scratch / "memcached-debug").write_text(INSTEAD)

@@ -5,7 +5,6 @@ import os
 
 import pytest
 from harness.namespaces import must
-from harness.newest import newest
 from harness.servers import GENUINE, HERE
 
 pytestmark = pytest.mark.needs("namespaces", "newest_memcached")
@@ -14,13 +13,12 @@ READ_UP_TO = "1.6.45"
 CONVERSATIONS = os.environ.get("CONVERSATIONS", "10000")
 
 
-def test_newest(check, host, gnomon, memcached):
-    program, _ = newest()
-    version = must(program, "--version").split()[1]
+def test_newest(check, host, gnomon, memcached, newest):
+    version = must(newest, "--version").split()[1]
     if [int(n) for n in version.split(".")] > [int(n) for n in READ_UP_TO.split(".")]:
         pytest.skip(f"it is {version} now: read what is new after {READ_UP_TO}, then the number in test_newest.py")
     # With one thread it answers datagrams in their order.
-    memcached(host, "-m", "512", "-t", "1", program=program)
+    memcached(host, "-m", "512", "-t", "1", program=newest)
     server = gnomon(host, "-m", "512")
     server.serves(f"starts beside memcached {version}")
     check.counted(*host.argv("tests/e2e/stats_parity.py", GENUINE, HERE))

@@ -4,7 +4,6 @@ over DPDK's net_tap, af_packet, af_xdp and memif. The last two run when they are
 --whole: all that kernel sockets are asked, on each: every battery, edges over IPv4 and IPv6, 5,000 random
 conversations, 20 contended histories; then policy and drills, by the kernel."""
 
-import dataclasses
 import sys
 
 import pytest
@@ -39,9 +38,8 @@ def test_tcp_worker(check, wire, memcached, slap, libraries, pytestconfig, kind)
     client = up.client
     if whole:
         build_crate(check)
-    for battery in ALL:
-        if battery.name in A_PART or whole and battery.name in MORE:
-            runs(check, client, dataclasses.replace(battery, label=battery.name), libraries, AT, kind)
+    for name in A_PART + MORE if whole else A_PART:
+        runs(check, client, ALL[name], libraries, AT, f"{kind}, {name}:")
     tcp = ("-s", AT, "-T", "1", "-c", "16")
     slap(f"{kind}, memcaslap over TCP: no wrong value", client, *tcp, "-t", "3s", lost="counted")
     slap(f"{kind}, memcaslap -B -d 10 over TCP", client, *tcp, "-B", "-t", "2s", "-d", "10", lost="counted")

@@ -1,84 +1,45 @@
-"""What a machine may lack, and how that is found out: `@pytest.mark.needs(NAME)` skips what needs it."""
+"""What a machine may lack: `@pytest.mark.needs(NAME)` skips what needs it, and says why."""
 
 import functools
-import os
-import pathlib
-import shutil
-import socket
 
-from harness import newest, processes
+from harness import processes
 
-
-def said_by(*argv):
-    """Nothing where the command does well, otherwise what it said."""
-    done = processes.run(*argv)
-    return "" if done.returncode == 0 else done.stdout.strip() or f"exit status {done.returncode}"
-
-
-def namespaces():
-    """Network namespaces, and leave to enter them."""
-    probe = f"gnomon-{os.getpid()}-probe"
-    why = said_by("sh", "-c", f"ip netns add {probe} && ip netns exec {probe} true")
-    processes.run("ip", "netns", "del", probe)
-    return why and f"no network namespaces here: {why}"
-
-
-def guest():
-    """QEMU, and a TAP device for a guest's cable."""
-    probe = f"gnomon-{os.getpid()}-probe"
-    if not shutil.which("qemu-system-x86_64"):
-        return "no qemu-system-x86_64"
-    why = said_by("sh", "-c", f"ip netns add {probe} && ip -n {probe} tuntap add dev tap0 mode tap")
-    processes.run("ip", "netns", "del", probe)
-    return why and f"no TAP device: {why}"
-
-
-def af_xdp():
-    """AF_XDP sockets. The family is 44, which Python does not name."""
-    try:
-        socket.socket(44, socket.SOCK_RAW).close()
-    except OSError as why:
-        return f"no AF_XDP sockets here: {why}"
-    return ""
+NEEDS = {
+    "namespaces": (
+        "no network namespaces here",
+        "ip netns add $probe && ip netns exec $probe true",
+    ),
+    "guest": (
+        "no qemu-system-x86_64, or no TAP device",
+        "hash qemu-system-x86_64 && ip netns add $probe && ip -n $probe tuntap add dev tap0 mode tap",
+    ),
+    # AF_XDP is 44, which Python does not name.
+    "af_xdp": ("no AF_XDP sockets here", "python3 -c 'import socket; socket.socket(44, socket.SOCK_RAW)'"),
+    "verbs": ("no infiniband/verbs.h", "[ -e /usr/include/infiniband/verbs.h ]"),
+    "go": (
+        "no go, or no golang-github-bradfitz-gomemcache-dev",
+        "hash go && [ -d /usr/share/gocode/src/github.com/bradfitz/gomemcache ]",
+    ),
+    "php": ("no php, or no php-memcached", "php -r 'exit(class_exists(\"Memcached\") ? 0 : 1);'"),
+    # The libraries in JavaScript are made anew only when what they are made from changes. None has a script to run.
+    "node": (
+        "no node or no npm, or the libraries cannot be fetched",
+        """wanted=tests/e2e/clients/node/package-lock.json node=target/clients/node
+        hash node && { cmp -s $wanted $node/made-from || {
+          rm -rf $node && mkdir -p $node && cp tests/e2e/clients/node/package{,-lock}.json $node &&
+            timeout 120 npm ci --prefix $node --ignore-scripts --no-audit --no-fund &&
+            cp $wanted $node/made-from; }; }""",
+    ),
+    "newest_memcached": ("the newest memcached", "tests/e2e/newest_memcached.sh"),
+}
+"""What is said where it is missing, and the command in bash that does well where it is there."""
 
 
-def verbs():
-    """libibverbs' headers."""
-    return "" if pathlib.Path("/usr/include/infiniband/verbs.h").exists() else "no infiniband/verbs.h"
-
-
-def go():
-    """Go, and the library as Debian packages it."""
-    there = shutil.which("go") and os.path.isdir("/usr/share/gocode/src/github.com/bradfitz/gomemcache")
-    return "" if there else "no go, or no golang-github-bradfitz-gomemcache-dev"
-
-
-def php():
-    """PHP with its client."""
-    if shutil.which("php") and not said_by("php", "-r", 'exit(class_exists("Memcached") ? 0 : 1);'):
-        return ""
-    return "no php, or no php-memcached"
-
-
-def node():
-    """Node, and the libraries in JavaScript, which are made anew only when what they are made from changes. None has a
-    script to run."""
-    if not shutil.which("node") or said_by("bash", "-c", NODE):
-        return "no node or no npm, or the libraries cannot be fetched"
-    return ""
-
-
-def newest_memcached():
-    """The source of the newest memcached, and what builds it."""
-    return newest.newest()[1]
-
-
-NODE = """set -e
-wanted=tests/e2e/clients/node/package-lock.json node=target/clients/node
-! cmp -s $wanted $node/made-from || exit 0
-rm -rf $node && mkdir -p $node && cp tests/e2e/clients/node/package{,-lock}.json $node
-timeout 120 npm ci --prefix $node --ignore-scripts --no-audit --no-fund && cp $wanted $node/made-from
-"""
-
-ALL = (namespaces, guest, af_xdp, verbs, go, php, node, newest_memcached)
-NEEDS = {need.__name__: functools.cache(need) for need in ALL}
+@functools.cache
+def lacking(need):
+    """Why it is missing; nothing where it is there."""
+    why, command = NEEDS[need]
+    probe = "probe=gnomon-$$-probe; trap 'ip netns del $probe 2>/dev/null' EXIT"
+    done = processes.run("bash", "-c", f"{probe}\n{command}")
+    last = (done.stdout.strip().splitlines() or [""])[-1]
+    return "" if done.returncode == 0 else f"{why}: {last}" if last else why
