@@ -46,7 +46,7 @@ def test_bad_wire(check, namespace, gnomon, undo, scratch, tcp):
         what = f"the {tcp}'s TCP, {connections} connections: {MEGABYTES} MB each way, byte for byte"
         check.counted(*client.argv("timeout", "3600", "tests/e2e/exact.py", AT, str(connections), MEGABYTES, what))
     up.stop()
-    cable.child.stdin.close()
+    cable.stdin.close()
     check("the cable was bad", processes.wait_for(10, lambda: "right0 to left0" in cable.said()))
     for line in cable.said().splitlines():
         check.note(line)

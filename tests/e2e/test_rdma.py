@@ -10,13 +10,13 @@ then the workers'; over IPv4 and IPv6. At last the guest's sch_netem loses, copi
 
 import os
 import shutil
-import signal
 import threading
 import time
 
 import pytest
 from harness import captures, guest as guests
 from harness.clients import c_client, rust_client
+from harness.namespaces import must
 from harness.wires import ADDRESSES, AT, AT6, CPUS, V4, V6
 
 pytestmark = pytest.mark.needs("namespaces", "guest")
@@ -129,9 +129,8 @@ def test_record(check, namespace, undo, scratch):
     guest.asks(server, "requester", 600)
     guest.told()
     time.sleep(1)
-    capture.signal(signal.SIGINT)
-    capture.wait(10)
-    server.must("sh", "-c", f"ip netns pids {server.name} | xargs -r kill")
+    capture.stop()
+    must("sh", "-c", f"ip netns pids {server.name} | xargs -r kill")
     other.join()
     if not check.failed:
         shutil.copy(pcap, os.environ["RXE_PCAP"])

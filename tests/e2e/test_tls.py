@@ -71,7 +71,7 @@ def test_tls(check, namespace, gnomon, wire, libraries, certificates, served):
     up, place, at = serve(chain)
     asked()
     asked("end")
-    status = up.wait(30)
+    status = up.ends(30)
     check(f"{served}: it ends in good order", status == 0, f"exit status {status}\n{up.tail()}")
     up, place, at = serve(f"{chain},ssl_ca_cert={certificates}/ca.pem,ssl_verify_mode=2")
     asked("mutual")

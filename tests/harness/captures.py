@@ -38,8 +38,8 @@ class Capture(processes.Process):
 
     def stop(self):
         """What it has not read yet is lost."""
-        self.signal(signal.SIGINT)
-        self.wait(30)
+        self.send_signal(signal.SIGINT)
+        self.ends(30)
 
 
 def tshark(file, *args):

@@ -53,7 +53,7 @@ class Check:
         """Runs a program that prints ok, FAILED and skipped lines of its own. It ends in status 1 when a check
         failed; another status means that it did not get to its end. How many lines were judged."""
         with processes.Process(*argv, **options) as process:
-            judged, bad = self.lines(process.lines())
+            judged, bad = self.lines(line.decode(errors="replace") for line in process.stdout)
             status = process.wait()
         if status > 1 or status < 0 or (status == 1 and not bad):
             judged += 1

@@ -48,8 +48,8 @@ class Server(processes.Process):
 
     def stop(self):
         """A check: it ends when it is asked to, in good order."""
-        self.signal(signal.SIGTERM)
-        status = self.wait(15)
+        self.send_signal(signal.SIGTERM)
+        status = self.ends(15)
         why = "still there after 15 s" if status is None else f"exit status {status}\n{self.tail()}"
         self.check("stops on SIGTERM with status 0", status == 0, why)
 

@@ -121,8 +121,8 @@ def own_capture(check, wire, place, scratch):
         check("gnomon capture starts", processes.wait_for(20, lambda: "capturing" in writer.said()), writer.said())
         with check.named("64 clients ask, 8 times each"):
             ask_all(wire.client)
-        writer.signal(signal.SIGINT)
-        check("gnomon capture ends", writer.wait(30) == 0, writer.said())
+        writer.send_signal(signal.SIGINT)
+        check("gnomon capture ends", writer.ends(30) == 0, writer.said())
         # What dumpcap has not read yet when it is told to stop is lost.
         has_all = processes.wait_for(20, lambda: captures.wireshark(seen, "udp.port == 11211", ()) >= 1024)
         check("the capture on the wire has all", has_all)
