@@ -15,8 +15,8 @@ from harness import checks, namespaces, needs, report, servers, slap as slapping
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
-LONGEST_FIRST = """soak rdma tcp_worker drills hostile clients net_tap af_packet af_xdp loopback newest memcached_tests
-  hostile_tcp pressure offload linear bad_wire netem isolated reads tls policy scale_out study""".split()
+LONGEST_FIRST = """soak hostile rdma drills linear loopback clients tcp_worker newest netem memcached_tests isolated
+  pressure tls hostile_tcp net_tap af_xdp af_packet reads bad_wire scale_out study offload policy""".split()
 """Files in this order, so that none is waited for at the end; those that are not named come last."""
 
 TEARDOWN_S = 60
