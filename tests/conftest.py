@@ -143,9 +143,9 @@ def gnomon(check, undo, scratch):
     """gnomon(NAMESPACE, FLAGS...): `gnomon serve`."""
     numbers = iter(range(100))
 
-    def start(place, *flags, **options):
+    def start(place, *flags):
         log = scratch / f"server{next(numbers)}.log"
-        return undo.enter_context(servers.Server(check, place, *flags, log=log, **options))
+        return undo.enter_context(servers.Server(check, place, *flags, log=log))
 
     return start
 

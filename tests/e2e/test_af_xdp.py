@@ -7,7 +7,7 @@ import pytest
 from harness import wires
 from harness.servers import GNOMON
 
-pytestmark = pytest.mark.needs("namespaces", "af_xdp")
+pytestmark = pytest.mark.needs("af_xdp")
 
 
 def test_af_xdp(check, wire, gnomon, scratch):

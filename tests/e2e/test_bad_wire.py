@@ -12,8 +12,6 @@ import pytest
 from harness import namespaces, processes
 from harness.wires import AT, CPUS, V4
 
-pytestmark = pytest.mark.needs("namespaces")
-
 MEGABYTES = os.environ.get("BAD_WIRE_MB", "4")
 FAULTS = ("10000", "50000", "5000", "1000")
 CABLE = pathlib.Path("target/release/examples/bad_wire")

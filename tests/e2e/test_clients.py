@@ -11,8 +11,6 @@ import pytest
 from harness import needs
 from harness.servers import GENUINE, HERE
 
-pytestmark = pytest.mark.needs("namespaces")
-
 METRICS = "127.0.0.1:9150"
 BATTERIES = pathlib.Path("tests/e2e/clients")
 # Outside of the source, and kept.

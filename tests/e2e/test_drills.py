@@ -40,12 +40,10 @@ def test_tests(drills):
     drills("tests")
 
 
-@pytest.mark.needs("namespaces")
 def test_process(namespace, drills):
     drills("process", place=namespace("client"))
 
 
-@pytest.mark.needs("namespaces")
 def test_wire(namespace, drills):
     server, client = namespace("server"), namespace("client")
     veth_pair(server, client)

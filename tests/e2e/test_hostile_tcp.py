@@ -7,8 +7,6 @@ tenth, because other programs run beside it."""
 import pytest
 from harness.wires import AT, V4, V6
 
-pytestmark = pytest.mark.needs("namespaces")
-
 
 @pytest.fixture
 def size(pytestconfig):

@@ -8,7 +8,7 @@ from harness import guest as guests
 from harness.servers import GNOMON
 from harness.wires import V4, V6
 
-pytestmark = pytest.mark.needs("namespaces", "guest")
+pytestmark = pytest.mark.needs("guest")
 
 MODULES = "veth 8021q tun sch_ingress sch_multiq cls_flower act_mirred act_skbedit act_gact"
 

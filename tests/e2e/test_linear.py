@@ -15,8 +15,6 @@ import pytest
 from harness.checks import because
 from harness.servers import GENUINE, HERE, TOOLS
 
-pytestmark = pytest.mark.needs("namespaces")
-
 HISTORIES = os.environ.get("LINEAR_HISTORIES", "20")
 STORING = "get,gets,gat,gats,set,add,replace,append,prepend,cas,delete,touch"
 COUNTING = "get,gat,set,add,delete,incr,decr,ma,touch"

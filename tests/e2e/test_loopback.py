@@ -3,8 +3,6 @@
 import pytest
 from harness.servers import GENUINE, HERE
 
-pytestmark = pytest.mark.needs("namespaces")
-
 
 def test_memcached(check, host, memcached):
     """The checks themselves first, against the genuine server: they must be true of it."""

@@ -11,7 +11,7 @@ import pytest
 from harness.checks import because
 from harness.servers import GNOMON
 
-pytestmark = pytest.mark.needs("namespaces", "newest_memcached")
+pytestmark = pytest.mark.needs("newest_memcached")
 
 NOT_RUN = {
     "64bit": "allocates more than there is, by a switch of memcached's debug build",

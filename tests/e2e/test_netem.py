@@ -11,7 +11,7 @@ import pytest
 from harness import guest as guests
 from harness.wires import AT, CPUS, V4
 
-pytestmark = pytest.mark.needs("namespaces", "guest")
+pytestmark = pytest.mark.needs("guest")
 
 MEGABYTES = os.environ.get("NETEM_MB", "4")
 FAULTS = "delay 200us reorder 5% loss 1% duplicate 0.5% corrupt 0.1%"

@@ -7,7 +7,7 @@ import pytest
 from harness.namespaces import must
 from harness.servers import GENUINE, HERE
 
-pytestmark = pytest.mark.needs("namespaces", "newest_memcached")
+pytestmark = pytest.mark.needs("newest_memcached")
 
 READ_UP_TO = "1.6.45"
 CONVERSATIONS = os.environ.get("CONVERSATIONS", "10000")

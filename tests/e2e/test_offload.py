@@ -8,8 +8,6 @@ import memc
 import pytest
 from harness.servers import HERE
 
-pytestmark = pytest.mark.needs("namespaces")
-
 SIMT = ("-m", "128", "--engine", "simt", "--gpu-verify-ratio", "8")
 
 

@@ -19,7 +19,7 @@ from harness.clients import c_client, rust_client
 from harness.namespaces import must
 from harness.wires import ADDRESSES, AT, AT6, CPUS, V4, V6
 
-pytestmark = pytest.mark.needs("namespaces", "guest")
+pytestmark = pytest.mark.needs("guest")
 
 READS = os.environ.get("RDMA_READS", "100000")
 SECONDS = int(os.environ.get("RDMA_SECONDS", "150"))

@@ -10,8 +10,6 @@ from harness.clients import rust_client
 from harness.servers import TOOLS
 from harness.wires import AT, V4
 
-pytestmark = pytest.mark.needs("namespaces")
-
 REPLAY = os.environ.get("REPLAY", f"{TOOLS}/gnomon-replay")
 PLAYED = "--rdma --fill --workload ycsb-b --keys 1000 --key-size 24 --value-size 1000 --requests 20000 --seed 7".split()
 

@@ -1,10 +1,6 @@
 """Several appliances behind nutcracker, libmemcached and pymemcache, set up as docs/scale-out.md shows: one is lost
 and comes back, one is cut off, a fourth comes. See scale_out/drill.py."""
 
-import pytest
-
-pytestmark = pytest.mark.needs("namespaces")
-
 
 def test_libraries(check, libraries):
     check("the libraries in Python")

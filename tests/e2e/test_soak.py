@@ -22,7 +22,7 @@ from harness.namespaces import must, veth_pair
 from harness.servers import HERE, TOOLS
 from harness.wires import ADDRESSES, AT, CPUS
 
-pytestmark = [pytest.mark.beside, pytest.mark.needs("namespaces")]
+pytestmark = pytest.mark.beside
 
 SECONDS = int(os.environ.get("SOAK_SECONDS", "30"))
 RATE = int(os.environ.get("SOAK_RATE", "150"))

@@ -13,8 +13,6 @@ from harness.servers import GENUINE, TOOLS
 from harness.wires import AT, AT6
 from test_clients import ALL, build_crate, runs
 
-pytestmark = pytest.mark.needs("namespaces")
-
 A_PART = ("pymemcache", "python_memcached", "pylibmc", "bmemcached", "aiomcache", "libmemcached")
 MORE = ("Cache::Memcached::Fast", "Dalli", "crate", "memcached-tool")
 

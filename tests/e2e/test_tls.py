@@ -6,8 +6,6 @@ import pytest
 from harness.namespaces import must
 from harness.wires import V4
 
-pytestmark = pytest.mark.needs("namespaces")
-
 LIMITS = ("-c", "1024", "-I", "8m", "-m", "256", "-Z")
 
 MADE = """set -e

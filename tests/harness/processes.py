@@ -7,13 +7,13 @@ import subprocess
 import time
 
 
-def wait_for(seconds, condition, pause=0.05):
+def wait_for(seconds, condition):
     """Tries until the condition holds. Whether it did in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:
             return False
-        time.sleep(pause)
+        time.sleep(0.05)
     return True
 
 

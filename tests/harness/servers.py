@@ -21,17 +21,17 @@ GETS_FAR_S = 30
 class Server(processes.Process):
     """`gnomon serve`, in a namespace."""
 
-    def __init__(self, check, place, *flags, log, prefix=()):
-        super().__init__(*place.argv(*prefix, GNOMON, "serve", *flags), log=log)
+    def __init__(self, check, place, *flags, log):
+        super().__init__(*place.argv(GNOMON, "serve", *flags), log=log)
         self.check, self.place = check, place
 
     def tail(self):
         """The end of its log."""
         return "\n".join(self.said().splitlines()[-60:])
 
-    def gets_to(self, name, condition, seconds=GETS_FAR_S):
+    def gets_to(self, name, condition):
         """A check: the condition holds before long, as long as the server lives. Otherwise the test ends."""
-        good = processes.wait_for(seconds, lambda: self.gone() or condition()) and not self.gone()
+        good = processes.wait_for(GETS_FAR_S, lambda: self.gone() or condition()) and not self.gone()
         self.check.must(name, good, f"the server did not get that far\n{self.tail()}")
 
     def serves(self, name, address=HERE, place=None):

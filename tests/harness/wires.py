@@ -24,7 +24,6 @@ TOO_LONG = "a request longer than a packet slot is refused in words"
 class Wire:
     """Both namespaces, the client's NIC, the appliance, and how many workers it has."""
 
-    kind: str
     server: Namespace
     client: Namespace
     device: str
@@ -48,7 +47,7 @@ def wire_up(kind, flags, *, check, namespace, gnomon, undo, scratch):
     server, client = namespace("server"), namespace("client")
     device = "gtap0" if kind in ("net_tap", "memif") else "wire1"
     cpus = CPUS[:1] if kind in ("af_xdp", "memif") else CPUS
-    wire = Wire(kind, server, client, device, len(cpus))
+    wire = Wire(server, client, device, len(cpus))
     if device == "wire1":
         veth_pair(server, client, 1 if kind == "af_xdp" else 2)
         client.client_addresses(device)
