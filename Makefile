@@ -25,7 +25,7 @@ instructions: ## of the data plane per request, against the budget
 e2e:    ## real clients against a live server, in network namespaces
 	@scripts/test.sh e2e
 hostile: ## every attack at full size beside honest clients: an hour; CI runs them small
-	@cargo build --release -q --bin gnomon && tests/hostile/run.py
+	@scripts/e2e.sh hostile --whole --file-seconds 0
 boot-test: ## the image in QEMU, a NIC under vfio-pci, a client at its other end (NIC=all, DISK=1)
 	@NIC=$(NIC) DISK=$(DISK) scripts/test.sh boot
 image:  ## target/image/: a disk image (qcow2, raw) that boots to serving, its kernel and initrd

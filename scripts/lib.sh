@@ -35,13 +35,14 @@ check() {
   return 0
 }
 
-# counted COMMAND...: runs a checker that prints ok and FAILED lines of its own, and counts them. It
+# counted COMMAND...: runs a checker that prints ok, FAILED and skipped lines of its own, and counts them. It
 # ends in status 1 when a check failed; another status means that it did not get to its end.
 counted() {
   local log=$scratch/counted status=0
   "$@" 2>&1 | tee "$log" || status=$?
   passed=$((passed + $(grep -c '^ok ' "$log" || true)))
   failed=$((failed + $(grep -c '^FAILED ' "$log" || true)))
+  skipped=$((skipped + $(grep -c '^skipped ' "$log" || true)))
   if [ "$status" -gt 1 ] || { [ "$status" -eq 1 ] && ! grep -q '^FAILED ' "$log"; }; then
     not_ok "$*" "exit status $status"
   fi
@@ -117,4 +118,15 @@ release_build() {
       "CFLAGS=-ffile-prefix-map=$PWD=/gnomon" "CXXFLAGS=-ffile-prefix-map=$PWD=/gnomon")
   fi
   env "${flags[@]}" cargo build --release --workspace --bin=gnomon{,-pcapgen,-replay,-linear,-study} --locked -q
+}
+
+# made_venv DIR REQUIREMENTS: a Python with what is asked for, kept: made anew only when what it is made from changes.
+made_venv() {
+  mkdir -p "$1"
+  # Tests run side by side.
+  (flock 9 && { cmp -s "$2" "$1/made-from" || venv_anew "$@"; }) 9>"$1.lock"
+}
+venv_anew() {
+  rm -rf "$1" && python3 -m venv "$1" &&
+    "$1/bin/pip" install -q --disable-pip-version-check --only-binary :all: -r "$2" && cp "$2" "$1/made-from"
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A long soak of what tests/e2e/soak.sh does for half a minute: on kernel sockets, then on a DPDK
+# A long soak of what tests/e2e/test_soak.py does for half a minute: on kernel sockets, then on a DPDK
 # port in a network namespace. Reports go to target/soak/, as Markdown and JSON.
 #
 #   SOAK_MINUTES=10 SOAK_RATE=150 SOAK_PORTS="sockets af_packet" SOAK_STRICT_TIME= scripts/soak.sh
@@ -8,5 +8,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/provision.sh
-cargo build --release --workspace --bins -q
-SOAK_SECONDS=$((60 * ${SOAK_MINUTES:-10})) SOAK_REPORT=${SOAK_REPORT:-target/soak} tests/e2e/soak.sh
+export SOAK_SECONDS=$((60 * ${SOAK_MINUTES:-10})) SOAK_REPORT=${SOAK_REPORT:-target/soak}
+exec scripts/e2e.sh soak --file-seconds 0

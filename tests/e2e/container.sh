@@ -109,5 +109,8 @@ check "has the item still" back
 
 # --- the clients --------------------------------------------------------------------------------
 
-[ -n "${SKIP_CLIENTS:-}" ] || GNOMON=$scratch/in-a-container counted tests/e2e/clients.sh --against gnomon
+if [ -z "${SKIP_CLIENTS:-}" ]; then
+  made_venv target/pytest tests/requirements.txt
+  GNOMON=$scratch/in-a-container counted target/pytest/bin/pytest tests/e2e/test_clients.py --against gnomon
+fi
 totals

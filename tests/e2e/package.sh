@@ -8,8 +8,6 @@ cd "$(dirname "$0")/../.."
 in_mount_namespace "$@"
 # shellcheck source=tests/e2e/lib.sh
 . tests/e2e/lib.sh
-# shellcheck source=tests/e2e/venv.sh
-. tests/e2e/venv.sh
 need_netns
 base_root
 host="" installed="" bare=""
@@ -32,7 +30,8 @@ check "lintian finds no error" lintian --allow-root --fail-on error "$deb"
 
 # The bills of materials: CycloneDX as its own library reads it, every crate that cargo names, DPDK, and in the
 # archive's each package whose libraries lie in it.
-make_venv
+venv=target/clients/venv
+made_venv "$venv" tests/e2e/clients/requirements.txt
 tar -xzf "$archive" -C "$scratch"
 bill=$scratch/unpacked/usr/share/doc/gnomon/gnomon.cdx.json
 archive_tree=$scratch/gnomon-$version-x86_64

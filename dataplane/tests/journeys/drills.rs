@@ -1,6 +1,6 @@
 //! Fault drills on the bad-weather port, one kind each: no reply is wrong, the packet-accounting invariant (D10) holds,
 //! every slot returns ([`World::end`]), and after the fault every request is answered again.
-//! `docs/drills.md` lists them; `tests/e2e/drills.sh` runs each by name.
+//! `docs/drills.md` lists them; `tests/e2e/test_drills.py` runs each by name.
 
 use crate::faults::is_right;
 use crate::world::{World, Wrap, request};

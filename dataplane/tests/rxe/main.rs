@@ -1,4 +1,4 @@
-//! READs between two genuine endpoints, recorded (`tests/e2e/rdma/record.sh`): their requests are answered as the
+//! READs between two genuine endpoints, recorded (`tests/e2e/test_rdma.py`): their requests are answered as the
 //! kernel's rdma_rxe answered them, byte for byte.
 //!
 //! What a client learns from a server differs, and is put into the requests: the queue pair and the stag. What responders may

@@ -105,7 +105,7 @@ def judge():
 HEAD = """\
 # Fault drills
 
-<!-- Made from the drills: `tests/e2e/drills/run.py table >docs/drills.md`. `tests/e2e/drills.sh` compares. -->
+<!-- Made from the drills: `tests/e2e/drills/run.py table >docs/drills.md`. `tests/e2e/test_drills.py` compares. -->
 
 What is done to a running gnomon in CI, each once, by `scripts/e2e.sh drills`. What must hold in every
 drill: no crash; no wrong value, however late; the packet-accounting invariant (D10, `received = answered + punted + dropped +

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Three appliances behind each way of docs/scale-out.md: one is lost and comes back, a fourth comes.
 
-    drill.py NAMESPACE...      of four appliances; run beside them, by scale_out.sh
+    drill.py NAMESPACE...      of four appliances; run beside them, by test_scale_out.py
 
 A value is made from its key and a version, so that an old one is told from the right one. Where keys
 are is found out by asking each appliance. Prints `ok NAME` or `FAILED NAME: why`.

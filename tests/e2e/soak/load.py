@@ -43,7 +43,7 @@ LATE_S = 2.0
 """Past its time by so much an item must be gone: servers count in whole seconds."""
 
 WARM_DATAGRAMS = 10_000
-"""More than twice the packet slots that soak.sh gives the appliance."""
+"""More than twice the packet slots that test_soak.py gives the appliance."""
 
 WINDOW = 32
 """Of those, so many at once."""
