@@ -95,7 +95,7 @@ class Served:
             self.process.send_signal(by)
 
     def stop(self, by=signal.SIGTERM, within_s=SOON_S):
-        """Ends it, if it is not ending; wants status 0 and the law of D10 kept. The report."""
+        """Ends it, if it is not ending; wants status 0 and all packets accounted for (D10). The report."""
         self.end(by)
         try:
             status = self.process.wait(within_s)

@@ -2,8 +2,8 @@
 
 A drill is a function with the mark `@drill`. It brings the fault about, raises `Failed` when
 something is not as it must be, and returns a few words for its line. Whatever it does, the server
-must end on SIGTERM with status 0, which it does only when the law of D10 balances and every packet
-slot is home.
+must end on SIGTERM with status 0, which it does only when all packets are accounted for (D10) and every slot is
+back in the pool.
 """
 
 import contextlib

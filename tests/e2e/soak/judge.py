@@ -63,7 +63,7 @@ def slap(path):
 
 
 def law(sample):
-    """By how much the law of frames is off: received = answered + punted + dropped + in flight."""
+    """By how much the frames are out of balance: received = answered + punted + dropped + in flight."""
     done = sample["answered"] + sample["punted"] + sum(sample["dropped"].values()) + sample["in_flight"]
     return sample["received"] - done
 
@@ -90,7 +90,7 @@ def claims(soak, tcp):
     # While frames move, a scrape sees one counter a moment before another.
     off = [law(s) for s in (soak.before, soak.after, server)]
     seen = f"off by {off}, while frames moved by {max(abs(law(s)) for s in samples)} at most"
-    yield "the law of frames holds before, after and at the end", not any(off), seen
+    yield "frames balance before, after and at the end", not any(off), seen
     home = server["slots_home"] == server["slots"] and server["balanced"]
     idle = soak.after["slots_free"] == soak.before["slots_free"]
     seen = f"{soak.before['slots_free']} free before, {soak.after['slots_free']} after, {server['slots_home']} of {server['slots']} at the end"
