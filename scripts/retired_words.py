@@ -5,7 +5,7 @@
 
 Looks at README.md, CONTRIBUTING.md, SECURITY.md and docs/ for all of them. docs/configuration.md and docs/metrics.md
 are made from help texts, so those are looked at, too. Comments of the sources are searched for those of COMMENTS,
-and those below a `src` folder for those of PEOPLE, too.
+and those below a `src` folder for those of PEOPLE, too. Messages of tests in Rust count as comments.
 Code in backticks does not count: names of flags and metrics stay.
 """
 
@@ -65,6 +65,7 @@ PEOPLE = {
 
 SOURCES = ("*.rs", "*.cu", "*.h", "*.cc")
 COMMENT = re.compile(r"^\s*//[/!]?(.*)$")
+MESSAGE = re.compile(r'"([^"]* [^"]*)"[,);]*$')
 
 
 def names_roles(parts, text):
@@ -78,9 +79,11 @@ def find_in_comments(root):
         if {"target", ".git"}.intersection(path.relative_to(root).parts):
             continue
         text = path.read_text(encoding="utf-8")
-        words = COMMENTS | (PEOPLE if names_roles(path.relative_to(root).parts, text) else {})
+        parts = path.relative_to(root).parts
+        is_test = parts[0] != "tests" and ({"tests", "bodies"}.intersection(parts) or path.stem == "tests")
+        words = COMMENTS | (PEOPLE if names_roles(parts, text) else {})
         for number, line in enumerate(text.splitlines(), 1):
-            comment = COMMENT.match(line)
+            comment = COMMENT.match(line) or (is_test and MESSAGE.search(line))
             prose = re.sub(r"`[^`]*`|\[[^\]]*\]\([^)]*\)", "", comment[1]) if comment else ""
             for pattern, advice in words.items():
                 for match in re.finditer(rf"\b(?:{pattern})\b", prose):

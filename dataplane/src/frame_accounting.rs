@@ -28,7 +28,7 @@ impl Accounts {
         Arc::clone(&self.counters)
     }
 
-    /// Lets a frame of a port's go, by name. The only place where a received frame ends without an
+    /// Drops a port's frame, by name. The only place where a received frame ends without an
     /// answer.
     pub fn drop_frame(&self, frame: Frame, port: usize, reason: DropReason) {
         self.tap.dropped(&frame, port, reason);

@@ -1,8 +1,8 @@
 //! One worker: the stages in their order. The only file that defines it.
 //!
 //! In: queues of one or more ports, a session of the store, an engine. Out: replies on the same
-//! queues, frames for the exception path, and counters that balance. A worker shares nothing with
-//! other workers but the store's items and the region's free slots.
+//! queues, frames for the exception path, and counters that balance. What workers share:
+//! docs/architecture.md, "Threads".
 
 mod beside;
 mod build;

@@ -212,7 +212,7 @@ fn the_data_path_allocates_nothing() {
         let [tally] = capture.tallies() else { panic!("one port") };
         assert!(tally.received.get() > 20_000 && tally.lost.get() > 0);
         assert_eq!(tally.wanted.get(), tally.lost.get() + 2048 + 2048);
-        assert_eq!(Arc::strong_count(&capture), 1, "the worker has let go");
+        assert_eq!(Arc::strong_count(&capture), 1, "the worker has dropped it");
     }
     assert_eq!(ALLOCATIONS.swap(0, Ordering::Relaxed), 0, "allocations on the data path");
     assert_eq!(counters.announcements.get(), 1);

@@ -40,7 +40,7 @@ fn resets() {
     raise(c"net_ring0", RESET);
     let wanted = PortEvents { reset_wanted: true, removed: false };
     assert_eq!(port.control.events(), wanted);
-    assert_eq!(port.control.events(), PortEvents::default(), "told once");
+    assert_eq!(port.control.events(), PortEvents::default(), "reported once");
 
     // Bursts go on, on a thread of their own, while the port is reset again and again.
     let (stop, moved) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -76,7 +76,7 @@ fn resets() {
     let mut burst = Burst::new();
     assert_eq!(pair.rx.burst(&mut burst), 0);
     drop((pair, port));
-    assert_eq!(region.available(), region.capacity(), "every slot is home");
+    assert_eq!(region.available(), region.capacity(), "every slot is free");
 }
 
 /// Sends frames and receives them, and looks whether they are what they were.

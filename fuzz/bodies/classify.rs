@@ -65,7 +65,7 @@ fn any_frame(data: &[u8], local: &Local) {
             assert_eq!(l4 - l3, if ipv6 { 40 } else { 20 });
             assert!(usize::from(l4) + 20 <= data.len());
             let packet = tcp::packet(data, l3, ipv6);
-            let packet = packet.unwrap_or_else(|| panic!("lengths that room 3 let pass"));
+            let packet = packet.unwrap_or_else(|| panic!("lengths that stage 3 passed"));
             tcp::verify(packet.bytes, usize::from(l4 - l3), ipv6);
         }
         Class::Rdma { l3, l4, ipv6, .. } => {

@@ -66,7 +66,7 @@ impl fmt::Debug for Offload {
 
 impl Offload {
     /// Maps the packets to the device and makes an empty index on it. `keep` holds the packets'
-    /// memory: it is release when no kernel can look there any more, or never.
+    /// memory: it is released when no kernel can look there any more, or never.
     ///
     /// # Errors
     /// [`CardError`]: no memory, or no mapping.

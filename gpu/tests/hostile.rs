@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[cfg(feature = "cuda")]
-#[allow(dead_code, reason = "shared with the card's own tests, which use more of it")]
+#[allow(dead_code, reason = "shared with the GPU's own tests, which use more of it")]
 mod driver;
 
 use gpu::card::Card;
@@ -196,7 +196,7 @@ fn a_card_that_stops_for_good_loses_its_batch_and_is_not_used_again() {
             assert!(worker.engine.poll().is_none() && begun.elapsed() < PATIENCE);
         }
         drop(worker);
-        assert!(begun.elapsed() < Duration::from_secs(10), "the end waits for the card");
+        assert!(begun.elapsed() < Duration::from_secs(10), "the end waits for the GPU");
         // What the kernel was given stays, now that it goes on.
         card.stall(Duration::ZERO);
     }

@@ -340,7 +340,7 @@ fn all_are_lost(mode: Mode, deadline: Duration, turn: impl Fn(&Switches)) -> Fau
             assert_eq!((batch.entries.len(), batch.entries[1].slot), (2, 1));
             if outcome == Outcome::Lost {
                 assert_eq!(batch.descs.len(), 0);
-                assert_eq!(batch.entries.at().0, 0, "out of the card's reach");
+                assert_eq!(batch.entries.at().0, 0, "out of the GPU's reach");
                 lost += 1;
             }
             batches.push(batch);

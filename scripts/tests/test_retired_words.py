@@ -52,6 +52,12 @@ class Words(unittest.TestCase):
         self.assertEqual(found_in(line, "store/tests/a.rs"), [])
         self.assertEqual(found_in("use clap::Args;\n" + line, "appliance/src/a.rs"), [])
 
+    def test_messages_of_tests_count_as_comments(self):
+        line = '    assert!(is_free, "every slot is home");\n'
+        self.assertEqual(found_in(line, "gpu/tests/a.rs"), [(1, "is home")])
+        self.assertEqual(found_in(line, "gpu/src/a.rs"), [])
+        self.assertEqual(found_in('assert_eq!(word, "told");\n', "gpu/src/a/tests.rs"), [])
+
     def test_names_and_other_senses_pass(self):
         self.assertEqual(found("`--side-door`, `cards`; there is room for two; [x](side door).\n"), [])
 

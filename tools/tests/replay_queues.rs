@@ -127,7 +127,7 @@ fn frames_go_out_as_they_are_and_only_requests_expect_an_answer() {
         assert!(r.in_pieces > 0);
         assert_eq!(wire.lock().unwrap().refused, summary.corrupt_total());
         drop(link);
-        assert_eq!(region.available(), region.capacity(), "every slot came home");
+        assert_eq!(region.available(), region.capacity(), "every slot was returned");
     }
 }
 

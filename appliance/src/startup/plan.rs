@@ -402,7 +402,7 @@ impl Plan {
 
     /// Whether any port needs DPDK.
     pub fn needs_dpdk(&self) -> bool {
-        self.ports.iter().any(|p| !matches!(p.device, Device::Sockets(_)))
+        self.ports.iter().any(|p| matches!(p.device, Device::Dpdk(_)))
     }
 }
 

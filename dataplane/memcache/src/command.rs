@@ -155,15 +155,21 @@ impl<'a> Command<'a> {
 
     /// The keys that it names, as they were written. Of a refused one, the key to forget.
     pub fn keys(&self) -> Keys<'a> {
-        match (self.form, self.verb) {
-            (Form::Meta(echo), _) => Keys::One(echo.key),
-            (_, Verb::Get(Get { keys, .. })) => keys,
-            (_, Verb::Store(Store { key, .. }))
-            | (_, Verb::Arith(Arith { key, .. }))
-            | (_, Verb::Delete(Delete { key, .. }))
-            | (_, Verb::Touch(Touch { key, .. })) => Keys::One(key),
-            (_, Verb::Refused(Refused { forget: Some(key), .. })) => Keys::One(key),
-            _ => Keys::One(b""),
+        const NONE: Keys<'_> = Keys::One(b"");
+        if let Form::Meta(echo) = self.form {
+            return Keys::One(echo.key);
+        }
+        match self.verb {
+            Verb::Get(Get { keys, .. }) => keys,
+            Verb::Fetch(Fetch { key, .. })
+            | Verb::Store(Store { key, .. })
+            | Verb::Arith(Arith { key, .. })
+            | Verb::Delete(Delete { key, .. })
+            | Verb::Touch(Touch { key, .. })
+            | Verb::Debug { key } => Keys::One(key),
+            Verb::Refused(Refused { forget, .. }) => Keys::One(forget.unwrap_or_default()),
+            Verb::Flush { .. } | Verb::FlushPrefix { .. } | Verb::Stats(_) | Verb::Admin(_) => NONE,
+            Verb::Rdma(_) | Verb::Noop | Verb::Verbosity | Verb::Version | Verb::Quit => NONE,
         }
     }
 
@@ -190,7 +196,12 @@ impl<'a> Command<'a> {
             Verb::Arith(what) => Verb::Arith(Arith { key, ..what }),
             Verb::Debug { .. } => Verb::Debug { key },
             Verb::Refused(what) => Verb::Refused(Refused { forget: Some(key), ..what }),
-            other => other,
+            // None of these has a key in base64.
+            Verb::Get(_) | Verb::Touch(_) | Verb::Flush { .. } | Verb::FlushPrefix { .. } => {
+                self.verb
+            }
+            Verb::Stats(_) | Verb::Admin(_) | Verb::Rdma(_) | Verb::Noop => self.verb,
+            Verb::Verbosity | Verb::Version | Verb::Quit => self.verb,
         };
         Some(Self { verb, ..*self })
     }

@@ -92,7 +92,9 @@ pub fn kind(command: &Command<'_>) -> Kind {
         (Verb::Delete(_), _) => Kind::Delete,
         (Verb::Arith(_), _) => Kind::Arith,
         (Verb::Touch(_), _) => Kind::Touch,
-        _ => Kind::Other,
+        (Verb::Flush { .. } | Verb::FlushPrefix { .. } | Verb::Debug { .. }, _) => Kind::Other,
+        (Verb::Stats(_) | Verb::Admin(_) | Verb::Rdma(_) | Verb::Noop, _) => Kind::Other,
+        (Verb::Verbosity | Verb::Version | Verb::Quit | Verb::Refused(_), _) => Kind::Other,
     }
 }
 

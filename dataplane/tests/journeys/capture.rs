@@ -24,7 +24,7 @@ fn begin(w: &mut World, filter: Filter, records: usize) -> Arc<Capture> {
 fn end(w: &mut World, capture: Arc<Capture>) {
     w.workers[0].capture_line().order(None).unwrap();
     w.settle();
-    assert!(Arc::into_inner(capture).is_some(), "the worker has let go");
+    assert!(Arc::into_inner(capture).is_some(), "the worker has dropped it");
 }
 
 fn taken(capture: &Capture) -> Vec<Record> {

@@ -80,7 +80,7 @@ pub fn send(pair: &mut QueuePair, f: Frame) {
 pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        assert!(Instant::now() < deadline, "waited too long for {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

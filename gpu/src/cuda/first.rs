@@ -55,7 +55,7 @@ fn wait(stream: &mut dyn Stream) -> Result<(), CardError> {
 /// Launches a kernel with parameters that give it nothing to do.
 fn run(stream: &mut dyn Stream, kernel: Kernel, at: DevAddr) -> Result<(), CardError> {
     let mut launch = |params: *const u8| {
-        // SAFETY: the kernel's own structure, or zeros of more than its size, by which the kernel
+        // SAFETY: the kernel's own structure, or zeros of its size at least, by which the kernel
         // has nothing to do; what it touches all the same is in the memory at `at`.
         unsafe { stream.launch(kernel, 1, params) }
     };
@@ -81,6 +81,9 @@ fn run(stream: &mut dyn Stream, kernel: Kernel, at: DevAddr) -> Result<(), CardE
             launch((&raw const params).cast())
         }
         // No strings, no changes, no answers.
-        _ => launch([0_u64; 64].as_ptr().cast()),
+        _ => {
+            let zeros = vec![0_u64; kernel.facts().params_bytes.div_ceil(size_of::<u64>())];
+            launch(zeros.as_ptr().cast())
+        }
     }
 }

@@ -103,14 +103,14 @@ fn the_plan_tells_what_gpu_was_found() {
         let json = serde_json::to_value(&plan).unwrap();
         (plan_text(&plan), json["engine"].clone(), json.get("gpu").cloned())
     };
-    let two = || Gpu::Found(vec!["card A".to_owned(), "card B".to_owned()]);
+    let two = || Gpu::Found(vec!["device A".to_owned(), "device B".to_owned()]);
     let (text, engine, json) = with(two, &[]);
     assert!(
-        text.contains("GPU           card A") && text.contains("GPU           card B"),
+        text.contains("GPU           device A") && text.contains("GPU           device B"),
         "{text}"
     );
     assert_eq!(engine, "auto");
-    assert_eq!(json, Some(serde_json::json!({ "found": ["card A", "card B"] })));
+    assert_eq!(json, Some(serde_json::json!({ "found": ["device A", "device B"] })));
 
     let (text, engine, json) = with(|| Gpu::Absent("no driver: install it".to_owned()), &[]);
     assert!(
@@ -122,7 +122,7 @@ fn the_plan_tells_what_gpu_was_found() {
     assert_eq!(engine, "cpu");
     assert_eq!(json, Some(serde_json::json!({ "absent": "no driver: install it" })));
 
-    let (text, engine, json) = with(|| panic!("nobody asked for a GPU"), &["--engine", "cpu"]);
+    let (text, engine, json) = with(|| panic!("no GPU was asked for"), &["--engine", "cpu"]);
     assert!(!text.contains("GPU"), "{text}");
     assert_eq!((engine, json), ("cpu".into(), None));
 }

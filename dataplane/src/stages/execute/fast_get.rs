@@ -185,8 +185,8 @@ impl<'a> FastGet<'a> {
         }
         let item = self.guard.verify(Location(asked.location), key)?;
         let value = item.value().whole()?;
-        let told = (head.flags, usize::try_from(head.value_len).ok()?);
-        (told == (item.flags(), value.len())).then_some((item, value))
+        let claimed = (head.flags, usize::try_from(head.value_len).ok()?);
+        (claimed == (item.flags(), value.len())).then_some((item, value))
     }
 
     /// [`Self::answer`], compiled apart for the usual single key.

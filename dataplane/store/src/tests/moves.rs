@@ -121,7 +121,7 @@ fn who_was_asked_for_survives_the_page() {
         assert_eq!(store.stats().pages_moved - before.pages_moved, moved);
         let left = hot.iter().filter(|k| get(&s.pin(), k).is_some()).count();
         if moved == 1 {
-            assert_eq!(left, hot.len(), "the first page costs nobody that was asked for");
+            assert_eq!(left, hot.len(), "the first page costs no item that was asked for");
         }
         assert!(left * 10 > hot.len() * 9, "{left} of {} after {moved}", hot.len());
     }

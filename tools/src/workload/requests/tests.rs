@@ -46,7 +46,7 @@ fn one_seed_one_stream_and_ids_count_per_client() {
                     (client, k[0].index, 0)
                 }
                 Op::Set { key, version, .. } => (client, key.index, version),
-                Op::Delete(_) => panic!("nobody deletes"),
+                Op::Delete(_) => panic!("no workload deletes"),
             });
         }
         all
@@ -125,7 +125,7 @@ fn inserts_go_round_and_scans_read_in_a_row() {
                 assert_eq!(key.index, inserted % 170);
                 inserted += 1;
             }
-            Op::Delete(_) => panic!("nobody deletes"),
+            Op::Delete(_) => panic!("no workload deletes"),
         }
     }
     assert!(inserted > 200);

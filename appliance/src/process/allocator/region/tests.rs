@@ -30,7 +30,7 @@ impl Held {
     fn free<const B: usize, const C: usize>(self, zone: &Zone<B, C>) {
         // SAFETY: live, and so long.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory, self.layout.size()) };
-        assert!(bytes.iter().all(|&byte| byte == self.mark), "somebody else wrote to it");
+        assert!(bytes.iter().all(|&byte| byte == self.mark), "another owner wrote to it");
         // SAFETY: allocated there with this layout, and used no more.
         unsafe { zone.dealloc(self.memory, self.layout) };
     }

@@ -256,7 +256,7 @@ fn what_another_engine_left_undone_is_done() {
         let (hit, miss) = ((Hint::HIT, place), (Hint::MISS, 0));
         assert_eq!((told(0, 0), told(1, 0)), (hit, miss));
         assert_eq!((told(2, 0), told(2, 1)), (miss, hit));
-        assert_eq!(told(3, 0), (Hint::HIT, 5), "room 6 will see");
+        assert_eq!(told(3, 0), (Hint::HIT, 5), "stage 6 decides");
         assert_eq!(told(5, 0), hit);
         let guessed = if group > 1 { hash("here").0 } else { 0 };
         let hashes: Vec<u64> = batch.descs.iter().map(|desc| desc.hash).collect();
