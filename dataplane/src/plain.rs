@@ -2,7 +2,7 @@
 //! instructions do faster. The fast path and the RDMA stage are made of it.
 //!
 //! In: frames as they came. Out: whether they are plain and from a trusted source; headers of replies. Work is
-//! compiled once for each kind of processor ([`Manner`]). Nothing fails.
+//! compiled once for each kind of processor ([`PlainMode`]). Nothing fails.
 
 pub(crate) mod datagram;
 mod families;
@@ -18,7 +18,7 @@ use vector::{Portable, Work};
 
 /// How plain requests are worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Manner {
+pub enum PlainMode {
     /// With the vector instructions that the processor has.
     #[default]
     Vector,
@@ -28,7 +28,7 @@ pub enum Manner {
     Off,
 }
 
-impl Manner {
+impl PlainMode {
     /// As the variable `GNOMON_FAST_PATH` has it: `vector` (also when it is not set or says
     /// anything else), `portable` or `off`. For tests and comparisons.
     pub fn from_env() -> Self {
@@ -40,7 +40,7 @@ impl Manner {
     }
 }
 
-impl Manner {
+impl PlainMode {
     #[inline(always)]
     pub(crate) fn carry_out<W: Work>(self, work: W) -> W::Done {
         #[cfg(target_arch = "x86_64")]

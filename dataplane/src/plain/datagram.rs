@@ -22,8 +22,8 @@ const LINE_END: u16 = of(b"\r\n");
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Datagram {
     pub(crate) udp_len: usize,
-    /// As [`Headers::turn`] takes it.
-    pub(crate) header: u16,
+    /// See [`Headers::turn`].
+    pub(crate) ip_sum: u16,
 }
 
 impl Requests {
@@ -59,10 +59,10 @@ impl Requests {
                 ..=SUM_BLOCK => vector.sums_hold::<SUM_BLOCK>(head, part(window, ADDRESSES), short),
                 _ => vector.sums_hold::<SHORT>(head, part(window, ADDRESSES), short),
             };
-            let header = if hold { self.trusted_of(window)? } else { return None };
-            return Some(Datagram { udp_len, header });
+            let ip_sum = if hold { self.trusted_of(window)? } else { return None };
+            return Some(Datagram { udp_len, ip_sum });
         }
-        let header = match family {
+        let ip_sum = match family {
             Family::V6 => self.families.trusted6(part(bytes, V6_ADDRESSES), &self.plain)?,
             _ if ip_holds(window) => self.trusted_of(window)?,
             _ => return None,
@@ -73,11 +73,11 @@ impl Requests {
         };
         let length = u32::from(u16::from_le_bytes(*part(window, UDP_LEN)));
         // The addresses, and the rest of the pseudo-header.
-        let pseudo = u32::from(header) + LESS_FIXED + length + PROTOCOL;
-        (fold32(datagram + pseudo) == 0xffff).then_some(Datagram { udp_len, header })
+        let pseudo = u32::from(ip_sum) + LESS_FIXED + length + PROTOCOL;
+        (fold32(datagram + pseudo) == 0xffff).then_some(Datagram { udp_len, ip_sum })
     }
 
-    /// As [`Datagram::header`], if the source is trusted, over IPv4.
+    /// As [`Datagram::ip_sum`], if the source is trusted, over IPv4.
     #[inline(always)]
     fn trusted_of(&mut self, window: &[u8; WINDOW]) -> Option<u16> {
         self.trusted(u64::from_le_bytes(*part(window, ADDRESSES)))

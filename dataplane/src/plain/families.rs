@@ -87,7 +87,7 @@ fn stations(local: &Local, ethertype: u16) -> ([u8; 16], [u8; 16]) {
 /// What is known of the families of a port's requests.
 pub(super) struct Families {
     pub(super) shapes: [Shape; 3],
-    /// Each at its [`place`]. A header of 0, which is no sum, is an empty place.
+    /// Each at its [`place`]. An `ip_sum` of 0 is an empty place.
     trusted6: Box<[Source; SOURCES]>,
 }
 
@@ -95,8 +95,8 @@ pub(super) struct Families {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Source {
     addresses: [u64; 4],
-    /// As [`Headers::turn`] takes it.
-    header: u16,
+    /// See [`Headers::turn`].
+    ip_sum: u16,
 }
 
 impl Families {
@@ -106,14 +106,14 @@ impl Families {
         Self { shapes, trusted6: Box::new([Source::default(); SOURCES]) }
     }
 
-    /// The sum of the header of a reply to this source, as [`Headers::turn`] takes it. `None`: it is not trusted.
+    /// The `ip_sum` of a reply to this source ([`Headers::turn`]). `None`: it is not trusted.
     #[inline(always)]
     pub(super) fn trusted6(&mut self, bytes: &[u8; 32], plain: &Plain) -> Option<u16> {
         let word = |n: usize| u64::from_le_bytes(*part(bytes, 8 * n));
         let addresses = [word(0), word(1), word(2), word(3)];
         match self.trusted6.get(place(addresses)) {
-            Some(source) if source.addresses == addresses && source.header != 0 => {
-                Some(source.header)
+            Some(source) if source.addresses == addresses && source.ip_sum != 0 => {
+                Some(source.ip_sum)
             }
             _ => self.learn6(bytes, addresses, plain),
         }
@@ -127,11 +127,11 @@ impl Families {
             return None;
         }
         let halves = addresses.map(|word| (word & 0xffff_ffff) + (word >> 32));
-        let header = fold64(halves.iter().sum::<u64>() + u64::from(FIXED));
+        let ip_sum = fold64(halves.iter().sum::<u64>() + u64::from(FIXED));
         if let Some(place) = self.trusted6.get_mut(place(addresses)) {
-            *place = Source { addresses, header };
+            *place = Source { addresses, ip_sum };
         }
-        Some(header)
+        Some(ip_sum)
     }
 }
 

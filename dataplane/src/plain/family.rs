@@ -36,14 +36,14 @@ pub(crate) trait Headers: Copy {
         }
     }
 
-    /// Turns them round and sets lengths and checksums. `sum` is that of all that UDP's covers, `header` that of
+    /// Turns them round and sets lengths and checksums. `sum` is that of all that UDP's covers, `ip_sum` that of
     /// IPv4's header, but for its length; over IPv6 what that would be with these addresses, so that sums are made of
     /// it in the same way.
     fn turn<const BY_PORT: bool>(
         self,
         bytes: &mut [u8; FRAME],
         udp_len: u16,
-        header: u16,
+        ip_sum: u16,
         sum: u64,
         vector: impl Vector,
     );
@@ -70,12 +70,12 @@ impl Headers for V4 {
         self,
         bytes: &mut [u8; FRAME],
         udp_len: u16,
-        header: u16,
+        ip_sum: u16,
         sum: u64,
         vector: impl Vector,
     ) {
         if let Some(window) = self.window(bytes) {
-            seal::turn::<BY_PORT>(window, udp_len, header, sum, vector);
+            seal::turn::<BY_PORT>(window, udp_len, ip_sum, sum, vector);
         }
     }
 }
@@ -95,11 +95,11 @@ impl Headers for V6 {
         self,
         bytes: &mut [u8; FRAME],
         udp_len: u16,
-        header: u16,
+        ip_sum: u16,
         sum: u64,
         vector: impl Vector,
     ) {
-        let udp_sum = seal::udp_sum::<BY_PORT>(udp_len.swap_bytes(), header, sum);
+        let udp_sum = seal::udp_sum::<BY_PORT>(udp_len.swap_bytes(), ip_sum, sum);
         turn_v6(bytes, udp_len, udp_sum, vector);
     }
 }
@@ -157,16 +157,16 @@ impl Headers for Family {
         self,
         bytes: &mut [u8; FRAME],
         udp_len: u16,
-        header: u16,
+        ip_sum: u16,
         sum: u64,
         vector: impl Vector,
     ) {
         if self == Self::V6 {
-            return V6.turn::<BY_PORT>(bytes, udp_len, header, sum, vector);
+            return V6.turn::<BY_PORT>(bytes, udp_len, ip_sum, sum, vector);
         }
         let first = u128::from_le_bytes(*part(bytes, 0));
         if let Some(window) = self.window(bytes) {
-            seal::turn::<BY_PORT>(window, udp_len, header, sum, vector);
+            seal::turn::<BY_PORT>(window, udp_len, ip_sum, sum, vector);
         }
         if self == Self::Tagged {
             // That took the window's beginning for stations, of which there are some bytes and the tag.

@@ -28,7 +28,7 @@ pub(super) const CLOSE_LOOK_PORTS: u16 = 1900;
 /// Trusted sources that are remembered.
 const SOURCES: usize = 256;
 /// No source's address, and an empty place of theirs.
-const NOBODY: Source = Source { addresses: 0, header: 0 };
+const NOBODY: Source = Source { addresses: 0, ip_sum: 0 };
 const _: () = assert!(place(1) != place(NOBODY.addresses));
 
 /// Where a trusted source is remembered.
@@ -58,7 +58,7 @@ struct Source {
     /// Both addresses as they stand in a header.
     addresses: u64,
     /// The sum of the reply's IPv4 header, but for its length.
-    header: u16,
+    ip_sum: u16,
 }
 
 /// What an answer needs of the frame that it takes the place of.
@@ -66,7 +66,7 @@ struct Source {
 pub(crate) struct Asked {
     pub(crate) key_len: u8,
     /// As in [`Source`].
-    pub(crate) header: u16,
+    pub(crate) ip_sum: u16,
 }
 
 impl std::fmt::Debug for Requests {
@@ -97,12 +97,12 @@ impl Requests {
         &self.plain
     }
 
-    /// The sum of the header of a reply to this source, but for its length. `None`: it is not trusted.
+    /// The `ip_sum` of a reply to this source. `None`: it is not trusted.
     #[inline(always)]
     pub(crate) fn trusted(&mut self, addresses: u64) -> Option<u16> {
         let place = place(addresses);
         match self.trusted.get(place) {
-            Some(source) if source.addresses == addresses => Some(source.header),
+            Some(source) if source.addresses == addresses => Some(source.ip_sum),
             _ => self.learn(addresses, place),
         }
     }
@@ -114,11 +114,11 @@ impl Requests {
         if !self.plain.trusts(Ipv4Addr::new(a, b, c, d)) {
             return None;
         }
-        let header = fold64((addresses & 0xffff_ffff) + (addresses >> 32) + u64::from(FIXED));
+        let ip_sum = fold64((addresses & 0xffff_ffff) + (addresses >> 32) + u64::from(FIXED));
         if let Some(place) = self.trusted.get_mut(place) {
-            *place = Source { addresses, header };
+            *place = Source { addresses, ip_sum };
         }
-        Some(header)
+        Some(ip_sum)
     }
 
     /// The sum of the header of a response but for its length, if the headers are those of a READ request from
@@ -198,9 +198,9 @@ impl Requests {
         if !fits {
             return None;
         }
-        let header = self.trusted(addresses)?;
+        let ip_sum = self.trusted(addresses)?;
         #[expect(clippy::cast_possible_truncation, reason = "at most KEY_BLOCK")]
         let key_len = len as u8;
-        Some(Asked { key_len, header })
+        Some(Asked { key_len, ip_sum })
     }
 }

@@ -22,25 +22,25 @@ pub(crate) const FIXED: u32 =
 pub(crate) const LESS_FIXED: u32 = less(fold32(FIXED));
 
 /// Turns the headers round and sets lengths and checksums. `sum` is that of all that UDP's covers,
-/// `header` that of IPv4's header but for its length.
+/// `ip_sum` that of IPv4's header but for its length.
 #[inline(always)]
 pub(crate) fn turn<const BY_PORT: bool>(
     window: &mut [u8; WINDOW],
     udp_len: u16,
-    header: u16,
+    ip_sum: u16,
     sum: u64,
     vector: impl Vector,
 ) {
     let (total_len, udp_len) = ((udp_len + 20).swap_bytes(), udp_len.swap_bytes());
-    let udp_sum = udp_sum::<BY_PORT>(udp_len, header, sum);
-    let ip_sum = if BY_PORT { 0 } else { !fold32(u32::from(header) + u32::from(total_len)) };
+    let udp_sum = udp_sum::<BY_PORT>(udp_len, ip_sum, sum);
+    let ip_checksum = if BY_PORT { 0 } else { !fold32(u32::from(ip_sum) + u32::from(total_len)) };
     let [flags, ttl] = BEHIND_LENGTH;
     let word = u64::from(total_len) | u64::from(flags) << 32 | u64::from(ttl) << 48;
     if let Some(head) = window.first_chunk_mut() {
         vector.turn_ethernet(head);
     }
     put(window, IP_LEN, word.to_le_bytes());
-    put(window, IP_SUM, ip_sum.to_le_bytes());
+    put(window, IP_SUM, ip_checksum.to_le_bytes());
     if let Some(parties) = window.get_mut(ADDRESSES..).and_then(<[u8]>::first_chunk_mut) {
         vector.turn_parties(parties, u32::from(udp_len) | u32::from(udp_sum) << 16);
     }
@@ -48,9 +48,9 @@ pub(crate) fn turn<const BY_PORT: bool>(
 
 /// UDP's checksum. `udp_len` is as it stands in the header; the others are those of [`turn`].
 #[inline(always)]
-pub(crate) fn udp_sum<const BY_PORT: bool>(udp_len: u16, header: u16, sum: u64) -> u16 {
+pub(crate) fn udp_sum<const BY_PORT: bool>(udp_len: u16, ip_sum: u16, sum: u64) -> u16 {
     if BY_PORT {
-        return fold32(u32::from(header) + LESS_FIXED + u32::from(udp_len) + PROTOCOL);
+        return fold32(u32::from(ip_sum) + LESS_FIXED + u32::from(udp_len) + PROTOCOL);
     }
     let sum = fold64(sum);
     if sum == 0xffff { sum } else { !sum }
@@ -59,9 +59,9 @@ pub(crate) fn udp_sum<const BY_PORT: bool>(udp_len: u16, header: u16, sum: u64) 
 /// Turns the headers of an RDMA request round. Ports stay, and there is no UDP checksum (annex A17 of the
 /// InfiniBand specification).
 #[inline(always)]
-pub(crate) fn turn_read(window: &mut [u8; WINDOW], udp_len: u16, header: u16, vector: impl Vector) {
+pub(crate) fn turn_read(window: &mut [u8; WINDOW], udp_len: u16, ip_sum: u16, vector: impl Vector) {
     let (total_len, udp_len) = ((udp_len + 20).swap_bytes(), udp_len.swap_bytes());
-    let sum = !fold32(u32::from(header) + u32::from(total_len));
+    let sum = !fold32(u32::from(ip_sum) + u32::from(total_len));
     let [flags, ttl] = BEHIND_LENGTH;
     let word = u64::from(total_len) | u64::from(flags) << 32 | u64::from(ttl) << 48;
     if let Some(head) = window.first_chunk_mut() {

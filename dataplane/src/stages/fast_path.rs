@@ -24,9 +24,9 @@
 //! step 3  reply     the item verified, its value and the headers written, sums from known parts
 //! ```
 //!
-//! **Lanes** (`lane`): the steps are compiled for plain `get`s, which are those over IPv4 without a tag; for `get` over
+//! **Shapes** (`shape`): the steps are compiled for plain `get`s, which are those over IPv4 without a tag; for `get` over
 //! IPv6; for `get` of a long key, `mg` and binary gets over IPv4; and once for any of these of a short key. The first request of a burst shows which
-//! lane is walked. Gets that it meets for another lane are answered by a pass of their own afterwards (`others`).
+//! shape is walked. Gets of another shape that it meets are answered by a pass of their own afterwards (`passes`).
 //!
 //! **Order**: a read never goes before a request of its burst that may change its key (`order`), and no
 //! change before another, or before a read of its key. Replies to other keys may leave in another order than
@@ -34,8 +34,8 @@
 //!
 //! Owns nothing but scratch; frames stay in the burst. Nothing fails.
 
-mod lane;
-mod others;
+mod shape;
+mod passes;
 mod form;
 mod flags;
 mod read;
@@ -45,9 +45,9 @@ mod hit;
 mod meta;
 mod binary;
 mod line;
-mod fixed;
-mod text;
-mod word;
+mod fixed_replies;
+mod seal_text;
+mod long_key;
 mod order;
 mod several;
 mod read_sets;
@@ -62,14 +62,14 @@ use crate::counters::WorkerCounters;
 use crate::observe::Observer;
 use crate::plain::vector::{ROW, ROWS_AHEAD, Vector, Work};
 use crate::plain::window::TEXT;
-pub use crate::plain::{Manner, Requests};
+pub use crate::plain::{PlainMode, Requests};
 use driver_shim::{BURST_MAX, Burst, Frame, Region, TxCaps};
-use lane::{Kind, Lane, PLAIN};
 use memcache::Dialects;
 use memcache::admin::Events;
 use order::Order;
 use read_sets::SetsRead;
 use several::{Rest, Several};
+use shape::{Kind, PLAIN, Shape};
 use std::marker::PhantomData;
 use store::{Fetched, Guard, Liveness};
 use totals::{Totals, next_of};
@@ -84,7 +84,7 @@ const KEY_IN_REPLY: usize = TEXT + b"VALUE ".len();
 /// One worker's fast path.
 #[derive(Debug)]
 pub struct FastPath {
-    manner: Manner,
+    mode: PlainMode,
     order: Order,
     several: Box<[Several; BURST_MAX]>,
     sets: Box<SetsRead>,
@@ -183,32 +183,32 @@ impl Answered {
 /// What is known of each request of a pass: request n is in lane n % 4 of row n / 4, and of a pass over all frames it
 /// is in frame n.
 #[derive(Debug)]
-struct Lanes<'g> {
+struct Rows<'g> {
     hash: [[u64; ROW]; ROWS],
     /// Where the item may be, by its tag. `None`: neither bucket has that.
     found: [[Option<Fetched<'g>>; ROW]; ROWS],
     key_len: [[u8; ROW]; ROWS],
     /// The sum of the reply's IPv4 header, but for its length.
-    header: [[u16; ROW]; ROWS],
+    ip_sum: [[u16; ROW]; ROWS],
     /// Of a pass over some frames: which.
     number: [[u8; ROW]; ROWS],
 }
 
-impl Lanes<'_> {
+impl Rows<'_> {
     const EMPTY: Self = Self {
         hash: [[0; ROW]; ROWS],
         found: [[None; ROW]; ROWS],
         key_len: [[0; ROW]; ROWS],
-        header: [[0; ROW]; ROWS],
+        ip_sum: [[0; ROW]; ROWS],
         number: [[0; ROW]; ROWS],
     };
 }
 
 impl FastPath {
     /// A fast path, if it is to be, where another engine has batches of up to `batch_max` requests.
-    pub fn new(manner: Manner, batch_max: usize) -> Self {
+    pub fn new(mode: PlainMode, batch_max: usize) -> Self {
         Self {
-            manner,
+            mode,
             order: Order::default(),
             several: Box::new([Several::default(); BURST_MAX]),
             sets: Box::new(SetsRead::new()),
@@ -219,7 +219,7 @@ impl FastPath {
     /// What shows whether an item is alive. `None`: a client watches requests, or an item alone does not show it.
     #[inline(always)]
     fn liveness(&self, context: &Context<'_>) -> Option<Liveness> {
-        let busy = self.manner == Manner::Off
+        let busy = self.mode == PlainMode::Off
             || context.ctx.server().watchers.want(Events::FETCHERS)
             || context.ctx.server().detail.is_on();
         context.ctx.session.store().liveness().filter(|_| !busy)
@@ -262,23 +262,23 @@ impl FastPath {
         context: &mut Context<'_>,
         liveness: Liveness,
     ) -> Totals {
-        let Self { manner, order, several, sets, .. } = self;
+        let Self { mode, order, several, sets, .. } = self;
         sets.begin();
         let (observer, region) = (context.ctx.observer, context.region);
         let guard = context.ctx.session.pin();
         let (guard, dialects) = (&guard, observer.server.dialects);
         let counters = context.counters;
         order.begin();
-        let mut lanes = Lanes::EMPTY;
+        let mut rows = Rows::EMPTY;
         let around = (observer, region, counters, liveness);
-        let pass = Pass::new(&mut *burst, &mut *requests, (&mut lanes, &mut *order), guard, around);
-        let totals = pass.answer::<BY_PORT>(&mut *sets, *manner);
+        let pass = Pass::new(&mut *burst, &mut *requests, (&mut rows, &mut *order), guard, around);
+        let totals = pass.answer::<BY_PORT>(&mut *sets, *mode);
         let left = left_of(burst, &totals) & !sets.frames();
-        if left == 0 || order.holds_all() || !several::any(burst, left) {
+        if left == 0 || order.may_change_any() || !several::any(burst, left) {
             return totals;
         }
-        sets.asked().iter().for_each(|set| order.hold_back(set.hash));
-        manner.carry_out(Rest::<BY_PORT> {
+        sets.asked().iter().for_each(|set| order.add(set.hash));
+        mode.carry_out(Rest::<BY_PORT> {
             burst,
             left,
             requests,
@@ -304,7 +304,7 @@ fn left_of(burst: &[Frame], totals: &Totals) -> u64 {
 struct Pass<'p, 'g> {
     burst: &'p mut [Frame],
     requests: &'p mut Requests,
-    lanes: &'p mut Lanes<'g>,
+    rows: &'p mut Rows<'g>,
     order: &'p mut Order,
     guard: &'g Guard<'g>,
     observer: Observer<'p>,
@@ -318,30 +318,30 @@ struct Pass<'p, 'g> {
     far: u64,
     /// Of a pass over some frames, those that it has still to read; of one over all, those that it has left to such
     /// passes without a look: a bit for each.
-    left: u64,
+    unread: u64,
     /// What the burst's first request is.
-    own: Kind,
-    /// Gets that are left to another lane; what these are.
-    others: u64,
-    other: Kind,
+    own_kind: Kind,
+    /// Gets that are left to the pass for another shape; what these are.
+    to_other: u64,
+    other_kind: Kind,
 }
 
-/// A pass over a lane, over `SOME` frames or over all; for a port that fills in checksums, or for one that does not.
-struct Walk<'w, 'p, 'g, 's, L, const SOME: bool, const BY_PORT: bool> {
+/// A pass for a shape, over `SOME` frames or over all; for a port that fills in checksums, or for one that does not.
+struct Walk<'w, 'p, 'g, 's, S, const SOME: bool, const BY_PORT: bool> {
     pass: &'w mut Pass<'p, 'g>,
     sets: &'s mut SetsRead,
-    manner: Manner,
-    lane: PhantomData<L>,
+    mode: PlainMode,
+    shape: PhantomData<S>,
 }
 
-impl<L: Lane, const SOME: bool, const BY_PORT: bool> Work
-    for Walk<'_, '_, '_, '_, L, SOME, BY_PORT>
+impl<S: Shape, const SOME: bool, const BY_PORT: bool> Work
+    for Walk<'_, '_, '_, '_, S, SOME, BY_PORT>
 {
     type Done = ();
 
     #[inline(always)]
     fn run(self, vector: impl Vector) {
-        self.pass.run::<L, SOME, BY_PORT>((self.sets, self.manner), vector);
+        self.pass.run::<S, SOME, BY_PORT>((self.sets, self.mode), vector);
     }
 }
 
@@ -351,7 +351,7 @@ impl<'p, 'g> Pass<'p, 'g> {
     fn new(
         burst: &'p mut [Frame],
         requests: &'p mut Requests,
-        (lanes, order): (&'p mut Lanes<'g>, &'p mut Order),
+        (rows, order): (&'p mut Rows<'g>, &'p mut Order),
         guard: &'g Guard<'g>,
         (observer, region, counters, liveness): (
             Observer<'p>,
@@ -363,7 +363,7 @@ impl<'p, 'g> Pass<'p, 'g> {
         Self {
             burst,
             requests,
-            lanes,
+            rows,
             order,
             guard,
             observer,
@@ -374,36 +374,36 @@ impl<'p, 'g> Pass<'p, 'g> {
             totals: Totals::default(),
             read: 0,
             far: 0,
-            left: 0,
-            own: PLAIN,
-            others: 0,
-            other: PLAIN,
+            unread: 0,
+            own_kind: PLAIN,
+            to_other: 0,
+            other_kind: PLAIN,
         }
     }
 
-    /// Walks over a lane.
+    /// Walks for a shape.
     #[inline(always)]
-    fn walk<L: Lane, const SOME: bool, const BY_PORT: bool>(
+    fn walk<S: Shape, const SOME: bool, const BY_PORT: bool>(
         &mut self,
         sets: &mut SetsRead,
-        manner: Manner,
+        mode: PlainMode,
     ) {
-        let lane = PhantomData::<L>;
-        manner.carry_out(Walk::<L, SOME, BY_PORT> { pass: self, sets, manner, lane });
+        let shape = PhantomData::<S>;
+        mode.carry_out(Walk::<S, SOME, BY_PORT> { pass: self, sets, mode, shape });
     }
 
     #[inline(always)]
-    fn run<L: Lane, const SOME: bool, const BY_PORT: bool>(
+    fn run<S: Shape, const SOME: bool, const BY_PORT: bool>(
         &mut self,
-        (sets, manner): (&mut SetsRead, Manner),
+        (sets, mode): (&mut SetsRead, PlainMode),
         vector: impl Vector,
     ) {
-        let requests = if SOME { self.left.count_ones() as usize } else { self.burst.len() };
+        let requests = if SOME { self.unread.count_ones() as usize } else { self.burst.len() };
         let mut rows = requests.div_ceil(ROW).min(ROWS);
         let mut step = 0;
         while step < rows + 2 * ROWS_AHEAD {
             if step < rows {
-                rows = self.read_row::<L, SOME>((step, rows), (&mut *sets, manner), vector);
+                rows = self.read_row::<S, SOME>((step, rows), (&mut *sets, mode), vector);
             }
             // A row that is not there yet, or no more, has a number beyond the last.
             let behind = |rows: usize| step.wrapping_sub(rows);
@@ -414,11 +414,11 @@ impl<'p, 'g> Pass<'p, 'g> {
                 self.look_up_row(behind(ROWS_AHEAD), self.read);
             }
             if behind(2 * ROWS_AHEAD) < rows {
-                self.reply_row::<L, SOME, BY_PORT>(behind(2 * ROWS_AHEAD), vector);
+                self.reply_row::<S, SOME, BY_PORT>(behind(2 * ROWS_AHEAD), vector);
             }
             step += 1;
         }
-        if L::IS_PLAIN && !SOME {
+        if S::IS_PLAIN && !SOME {
             self.show_hits();
         }
     }
@@ -431,7 +431,7 @@ impl<'p, 'g> Pass<'p, 'g> {
             (0..before).for_each(|_| hits &= hits.wrapping_sub(1));
             let Some(n) = next_of(&mut hits) else { break };
             let key = self.burst.get(n).and_then(|frame| frame.bytes().get(KEY_IN_REPLY..));
-            let len = self.lanes.key_len[n / ROW % ROWS][n % ROW];
+            let len = self.rows.key_len[n / ROW % ROWS][n % ROW];
             if let Some(key) = key.and_then(|key| key.get(..usize::from(len))) {
                 self.observer.see(key);
             }

@@ -12,7 +12,7 @@ use crate::stages::engine::dispatch::{Dispatch, Offloading};
 use crate::stages::execute::Execute;
 use crate::stages::exits::exception_path::ExceptionPath;
 use crate::stages::exits::refuse_fragment::TooLong;
-use crate::stages::fast_path::{self, FastPath, Manner};
+use crate::stages::fast_path::{self, FastPath, PlainMode};
 use crate::stages::rdma::Reads;
 use crate::stages::stream::{StreamPort, Streams, StreamsConfig};
 use crate::stages::tx::Tx;
@@ -73,7 +73,7 @@ pub struct WorkerConfig {
     pub streams: Option<StreamsConfig>,
     /// How the fast path works, where there is one: only where nothing is counted of trusted sources, and
     /// batches do not wait or another engine has them. Beside one it has the host's share of plain gets.
-    pub fast_path: Manner,
+    pub fast_path: PlainMode,
 }
 
 impl WorkerConfig {
@@ -94,7 +94,7 @@ impl WorkerConfig {
             policy: Policy::default(),
             offload: None,
             streams: None,
-            fast_path: Manner::default(),
+            fast_path: PlainMode::default(),
         }
     }
 }
@@ -119,7 +119,7 @@ impl Worker {
         let has_fast_path = (batch.mode == BatchMode::Adaptive || offload.is_some())
             && !gate.counts_trusted()
             && server.dialects.have_text()
-            && fast_path != Manner::Off;
+            && fast_path != PlainMode::Off;
         // SAFETY: `engine` is declared, and so dropped, before `region` below.
         let packets = unsafe { packets(&region) };
         let store = Arc::clone(session.store());

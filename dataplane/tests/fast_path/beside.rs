@@ -6,7 +6,7 @@ use crate::{CLIENT, datagram, packets, set};
 use dataplane::stages::batch::{BatchMode, BatchPolicy};
 use dataplane::stages::engine::cpu_engine::{keys, read};
 use dataplane::stages::engine::dispatch::{Offloading, is_look_up};
-use dataplane::stages::fast_path::Manner;
+use dataplane::stages::fast_path::PlainMode;
 use driver_shim::TxCaps;
 use gpu::{
     Batch, Column, Engine, Entry, EntryFlags, Hint, Outcome, ReqDesc, RowFacts, Verb, Verdict,
@@ -193,7 +193,7 @@ impl Engine for Reporter {
 type Batches = (usize, BatchMode, bool);
 
 fn beside(
-    manner: Manner,
+    plain_mode: PlainMode,
     caps: TxCaps,
     seed: u64,
     (size, mode, whole): Batches,
@@ -202,7 +202,7 @@ fn beside(
     let batch = BatchPolicy { size, mode, in_flight_max: PLACES, ..BatchPolicy::default() };
     let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
     let tuning = Tuning { cas_enabled: true, is_odd: fault == Fault::None };
-    World::tuned(config, Dialects::Auto, (manner, tuning), caps, batch, |store, sent| {
+    World::tuned(config, Dialects::Auto, (plain_mode, tuning), caps, batch, |store, sent| {
         let (sent, store) = (Arc::clone(sent), Arc::clone(store));
         let has = VecDeque::new();
         let (random, told, open) = (Random::new(seed), 0, true);
@@ -214,7 +214,7 @@ fn beside(
     })
 }
 
-const MANNERS: [Manner; 3] = [Manner::Off, Manner::Vector, Manner::Portable];
+const MODES: [PlainMode; 3] = [PlainMode::Off, PlainMode::Vector, PlainMode::Portable];
 
 /// What another engine's work comes to, beside what [`World::counted`] has.
 ///
@@ -245,7 +245,7 @@ fn counted_of_clients(world: &mut World) -> (Vec<String>, [u64; 8]) {
 fn compare(seed: u64, caps: TxCaps, batch: Batches) {
     let corpus = corpus();
     let mut random = Random::new(seed);
-    let mut worlds = MANNERS.map(|manner| beside(manner, caps, seed, batch, Fault::None));
+    let mut worlds = MODES.map(|mode| beside(mode, caps, seed, batch, Fault::None));
     let (mut sent, mut bursts) = (0, 0);
     while sent < packets() / 5 {
         let n = 1 + random.below(64);
@@ -316,7 +316,7 @@ fn whole_replies_are_sent_and_counted_as_by_the_general_stages() {
 fn a_read_sees_the_write_before_it() {
     let get = || datagram(CLIENT, b"get a\r\n");
     for (size, seed) in (0..40).map(|n| ([2, 3, 5, 64][n % 4], n as u64)) {
-        let mut worlds = MANNERS.map(|m| {
+        let mut worlds = MODES.map(|m| {
             beside(m, TxCaps::default(), seed, (size, BatchMode::Adaptive, false), Fault::None)
         });
         for world in &mut worlds {
@@ -340,8 +340,13 @@ fn a_faulty_engine_loses_its_batches() {
     for fault in
         [Fault::KeyShort, Fault::KeyElsewhere, Fault::TextShort, Fault::TwoKeys, Fault::OtherVerb]
     {
-        let mut world =
-            beside(Manner::Vector, TxCaps::default(), 1, (64, BatchMode::Adaptive, false), fault);
+        let mut world = beside(
+            PlainMode::Vector,
+            TxCaps::default(),
+            1,
+            (64, BatchMode::Adaptive, false),
+            fault,
+        );
         world.ask(&[set("key", "value", ""), set("ke", "wrong", "")]);
         world.ask(&[datagram(CLIENT, b"get key\r\n")]);
         let gets: Vec<Vec<u8>> = (0..20).map(|_| datagram(CLIENT, b"get key\r\n")).collect();

@@ -11,7 +11,7 @@ mod random;
 mod world;
 
 use dataplane::stages::batch::BatchPolicy;
-use dataplane::stages::fast_path::Manner;
+use dataplane::stages::fast_path::PlainMode;
 use driver_shim::TxCaps;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use memcache::binary::{Header, opcode};
@@ -47,11 +47,11 @@ fn compare_tuned(
     keys.sort_unstable();
     keys.dedup();
     keys.retain(|key| key.len() <= 250);
-    let mut worlds = [Manner::Off, Manner::Vector, Manner::Portable].map(|manner| {
+    let mut worlds = [PlainMode::Off, PlainMode::Vector, PlainMode::Portable].map(|mode| {
         let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
         let batch = BatchPolicy::default();
         let tuning = Tuning { cas_enabled, is_odd: true };
-        World::tuned(config, dialects, (manner, tuning), caps, batch, |_, _| None)
+        World::tuned(config, dialects, (mode, tuning), caps, batch, |_, _| None)
     });
     let (mut sent, mut bursts) = (0, 0);
     while sent < packets {
@@ -126,8 +126,8 @@ fn datagram(src: &str, text: &[u8]) -> Vec<u8> {
 
 /// The same bursts to each kind of worker.
 fn ask_all(dialects: Dialects, bursts: &[&[Vec<u8>]]) {
-    let mut worlds = [Manner::Off, Manner::Vector, Manner::Portable]
-        .map(|manner| World::speaking(dialects, manner, TxCaps::default()));
+    let mut worlds = [PlainMode::Off, PlainMode::Vector, PlainMode::Portable]
+        .map(|mode| World::speaking(dialects, mode, TxCaps::default()));
     for burst in bursts {
         let [want, fast, portable] = worlds.each_mut().map(|world| world.ask(burst));
         let text = || burst.iter().map(|f| String::from_utf8_lossy(f)).collect::<Vec<_>>();
@@ -194,8 +194,8 @@ fn other_forms(key: &str) -> Vec<Vec<u8>> {
 #[test]
 fn other_forms_are_answered_before_the_general_stages() {
     for caps in [TxCaps::default(), TxCaps { ip: true, udp: true }] {
-        let mut worlds =
-            [Manner::Off, Manner::Vector, Manner::Portable].map(|manner| World::new(manner, caps));
+        let mut worlds = [PlainMode::Off, PlainMode::Vector, PlainMode::Portable]
+            .map(|mode| World::new(mode, caps));
         let long = "k".repeat(32);
         for world in &mut worlds {
             for (key, value) in [("a", "1"), (&long, "2"), ("b", &"v".repeat(300))] {
@@ -239,8 +239,8 @@ fn other_forms_are_answered_before_the_general_stages() {
 #[test]
 fn so_are_long_keys() {
     for caps in [TxCaps::default(), TxCaps { ip: true, udp: true }] {
-        let mut worlds =
-            [Manner::Off, Manner::Vector, Manner::Portable].map(|manner| World::new(manner, caps));
+        let mut worlds = [PlainMode::Off, PlainMode::Vector, PlainMode::Portable]
+            .map(|mode| World::new(mode, caps));
         for len in [33, 40, 63, 64, 65, 96, 97, 200, 249, 250, 251] {
             let key = |last| format!("{}{last}", "k".repeat(len - 1));
             for (frame, is_long) in [
@@ -453,9 +453,8 @@ fn what_the_store_refuses_is_refused_in_its_words() {
     let full = || StoreConfig { memory_bytes: 4 << 20, evict: false, ..StoreConfig::default() };
     for caps in [TxCaps::default(), TxCaps { ip: true, udp: true }] {
         for config in [small as fn() -> StoreConfig, full] {
-            let manners = [Manner::Off, Manner::Vector, Manner::Portable];
-            let mut worlds =
-                manners.map(|manner| World::over(config(), Dialects::Auto, manner, caps));
+            let modes = [PlainMode::Off, PlainMode::Vector, PlainMode::Portable];
+            let mut worlds = modes.map(|mode| World::over(config(), Dialects::Auto, mode, caps));
             for round in 0..100 {
                 let burst: Vec<Vec<u8>> = (0..64)
                     .map(|n| {
@@ -494,8 +493,8 @@ fn writes_keep_their_order() {
 
 #[test]
 fn sets_are_answered_before_the_general_stages() {
-    for (manner, batches) in [(Manner::Off, 1), (Manner::Vector, 2), (Manner::Portable, 2)] {
-        let mut world = World::new(manner, TxCaps::default());
+    for (mode, batches) in [(PlainMode::Off, 1), (PlainMode::Vector, 2), (PlainMode::Portable, 2)] {
+        let mut world = World::new(mode, TxCaps::default());
         // What the general stages get is a batch of its own.
         let replies = world.ask(&[set("a", "1", ""), datagram(CLIENT, b"delete b\r\n")]);
         assert_eq!((replies.len(), world.counters.batches.get()), (2, batches));
@@ -513,9 +512,9 @@ fn sets_are_answered_before_the_general_stages() {
 
 #[test]
 fn a_port_that_fills_in_one_sum_alone_gets_both() {
-    for manner in [Manner::Vector, Manner::Portable] {
+    for mode in [PlainMode::Vector, PlainMode::Portable] {
         for caps in [TxCaps { ip: false, udp: true }, TxCaps { ip: true, udp: false }] {
-            let mut world = World::new(manner, caps);
+            let mut world = World::new(mode, caps);
             // The general stages leave one sum to the port.
             world.sums = true;
             assert_eq!(world.ask(&[set("a", "1", "")]).len(), 1);

@@ -3,7 +3,7 @@
 //! In: a frame with a request, and the item that was found, verified. Out: the reply over the request. What may not
 //! fit one datagram is left. Opcode and opaque stand in the reply as in the request.
 
-use super::text::{put_value, seal};
+use super::seal_text::{put_value, seal};
 use crate::plain::family::{FRAME, Headers};
 use crate::plain::vector::Vector;
 use crate::plain::window::{TEXT, WINDOW, part, put};
@@ -23,7 +23,7 @@ pub(super) fn hit<const BY_PORT: bool>(
     headers: impl Headers,
     item: &ItemRef<'_>,
     cas: u64,
-    header: u16,
+    ip_sum: u16,
     vector: impl Vector,
 ) -> Option<u16> {
     let value = item.value().whole()?;
@@ -40,7 +40,7 @@ pub(super) fn hit<const BY_PORT: bool>(
         at += usize::from(key_len);
     }
     let end = put_value(window, at, value);
-    Some(seal::<BY_PORT>(bytes, headers, end, header, vector))
+    Some(seal::<BY_PORT>(bytes, headers, end, ip_sum, vector))
 }
 
 /// Whether the key is to be sent, and no miss.
@@ -61,7 +61,7 @@ pub(super) fn miss<const BY_PORT: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     key_len: u8,
-    header: u16,
+    ip_sum: u16,
     vector: impl Vector,
 ) -> u16 {
     let Some(window) = headers.window(bytes) else { return 0 };
@@ -80,7 +80,7 @@ pub(super) fn miss<const BY_PORT: bool>(
         put(window, BODY, text);
         BODY + text.len()
     };
-    seal::<BY_PORT>(bytes, headers, end, header, vector)
+    seal::<BY_PORT>(bytes, headers, end, ip_sum, vector)
 }
 
 /// Writes the header of a reply, but for opcode and opaque.

@@ -6,7 +6,7 @@
 //! Nothing fails.
 
 use super::flags::Flags;
-use super::word::long_word_len;
+use super::long_key::long_word_len;
 use crate::plain::requests::{AROUND_KEY, VERB};
 use crate::plain::seal::AROUND_TEXT;
 use crate::plain::vector::{KEY_BLOCK, Vector};

@@ -5,10 +5,10 @@
 //! twice: addresses, ports, request id and key stand in the reply as in the request, so its checksum follows from the
 //! request's by what is other in it (RFC 1624).
 
-use super::fixed::Fixed;
+use super::fixed_replies::Fixed;
 use super::form::Form;
 use super::line::{Digit, Line, TAIL};
-use super::text::put_value;
+use super::seal_text::put_value;
 use super::{binary, meta};
 use crate::observe::Server;
 use crate::plain::family::{FRAME, Headers};
@@ -30,8 +30,8 @@ pub(super) struct Request<H> {
     pub(super) headers: H,
     pub(super) form: Form,
     pub(super) key_len: u8,
-    /// As [`Headers::turn`] takes it.
-    pub(super) header: u16,
+    /// See [`Headers::turn`].
+    pub(super) ip_sum: u16,
 }
 
 impl<H: Headers> Request<H> {
@@ -44,17 +44,17 @@ impl<H: Headers> Request<H> {
         (server, now): (&Server, u32),
         vector: impl Vector,
     ) -> Option<u16> {
-        let Self { headers, form, key_len, header } = self;
+        let Self { headers, form, key_len, ip_sum } = self;
         if !is_key(headers.window(bytes)?, item, form, key_len, vector) {
             return None;
         }
         match form {
-            Form::Text => hit::<BY_PORT, false>(bytes, headers, item, key_len, header, vector),
-            Form::Long => hit::<BY_PORT, true>(bytes, headers, item, key_len, header, vector),
-            Form::Meta => meta::hit::<BY_PORT>(bytes, headers, item, header, (server, now), vector),
+            Form::Text => hit::<BY_PORT, false>(bytes, headers, item, key_len, ip_sum, vector),
+            Form::Long => hit::<BY_PORT, true>(bytes, headers, item, key_len, ip_sum, vector),
+            Form::Meta => meta::hit::<BY_PORT>(bytes, headers, item, ip_sum, (server, now), vector),
             Form::Binary => {
                 let cas = server.cas_shown(item.cas());
-                binary::hit::<BY_PORT>(bytes, headers, item, cas, header, vector)
+                binary::hit::<BY_PORT>(bytes, headers, item, cas, ip_sum, vector)
             }
         }
     }
@@ -66,11 +66,11 @@ impl<H: Headers> Request<H> {
         bytes: &mut [u8; FRAME],
         vector: impl Vector,
     ) -> u16 {
-        let Self { headers, form, key_len, header } = self;
+        let Self { headers, form, key_len, ip_sum } = self;
         match form {
-            Form::Text | Form::Long => MISS.write::<BY_PORT>(bytes, headers, header, vector),
-            Form::Meta => meta::miss::<BY_PORT>(bytes, headers, key_len, header, vector),
-            Form::Binary => binary::miss::<BY_PORT>(bytes, headers, key_len, header, vector),
+            Form::Text | Form::Long => MISS.write::<BY_PORT>(bytes, headers, ip_sum, vector),
+            Form::Meta => meta::miss::<BY_PORT>(bytes, headers, key_len, ip_sum, vector),
+            Form::Binary => binary::miss::<BY_PORT>(bytes, headers, key_len, ip_sum, vector),
         }
     }
 }
@@ -82,7 +82,7 @@ fn hit<const BY_PORT: bool, const LONG: bool>(
     headers: impl Headers,
     item: &ItemRef<'_>,
     key_len: u8,
-    header: u16,
+    ip_sum: u16,
     vector: impl Vector,
 ) -> Option<u16> {
     let value = item.value().whole()?;
@@ -93,10 +93,10 @@ fn hit<const BY_PORT: bool, const LONG: bool>(
     }
     let line = Line::plain(value.len())?;
     if item.flags() >= 10 {
-        return with_flags::<BY_PORT, LONG>(bytes, headers, item, value, header);
+        return with_flags::<BY_PORT, LONG>(bytes, headers, item, value, ip_sum);
     }
     let line = line.with_digit(item.flags());
-    Some(write::<BY_PORT, LONG>(bytes, headers, (item, value), line, header, vector))
+    Some(write::<BY_PORT, LONG>(bytes, headers, (item, value), line, ip_sum, vector))
 }
 
 /// Whether the key of a request is the item's.
@@ -136,11 +136,11 @@ fn with_flags<const BY_PORT: bool, const LONG: bool>(
     headers: impl Headers,
     item: &ItemRef<'_>,
     value: &[u8],
-    header: u16,
+    ip_sum: u16,
 ) -> Option<u16> {
     let line = Line::with_flags(item.flags(), value.len());
     let line = line.with_digit(0);
-    Some(write::<BY_PORT, LONG>(bytes, headers, (item, value), line, header, Portable))
+    Some(write::<BY_PORT, LONG>(bytes, headers, (item, value), line, ip_sum, Portable))
 }
 
 /// Writes the reply to a hit over the request.
@@ -150,7 +150,7 @@ fn write<const BY_PORT: bool, const LONG: bool>(
     headers: impl Headers,
     (item, value): (&ItemRef<'_>, &[u8]),
     line: Digit<'_>,
-    header: u16,
+    ip_sum: u16,
     vector: impl Vector,
 ) -> u16 {
     let Some(window) = headers.window(bytes) else { return 0 };
@@ -189,6 +189,6 @@ fn write<const BY_PORT: bool, const LONG: bool>(
         sum::at(behind, key_len.into()) + line.more() - u64::from(request_sum)
     };
     let udp_len = line.around_key + u16::from(key_len);
-    headers.turn::<BY_PORT>(bytes, udp_len, header, sum, vector);
+    headers.turn::<BY_PORT>(bytes, udp_len, ip_sum, sum, vector);
     udp_len
 }

@@ -12,9 +12,9 @@
 //! **Order**: a request of the batch that may change something, which is any that is not one to read and not
 //! to be dropped, ends the pass.
 
-use super::lane::Plain;
+use super::shape::Plain;
 use super::totals::{Totals, next_of};
-use super::{Answered, Context, FastPath, Lanes, Pass, ROWS, whole};
+use super::{Answered, Context, FastPath, Pass, ROWS, Rows, whole};
 use crate::plain::family::FRAME;
 use crate::plain::requests::{KEY, LOOK, PLAIN_AROUND_KEY, Requests};
 use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
@@ -37,7 +37,7 @@ impl FastPath {
         region: &Region,
         caps: TxCaps,
     ) -> u64 {
-        let plain = self.manner.carry_out(PlainGets { burst, requests, region });
+        let plain = self.mode.carry_out(PlainGets { burst, requests, region });
         if caps.ip && caps.udp { plain } else { filled_in(burst, plain) }
     }
 
@@ -108,26 +108,25 @@ impl FastPath {
         context: &mut Context<'_>,
         liveness: Liveness,
     ) {
-        let Self { manner, order, located, .. } = self;
+        let Self { mode, order, located, .. } = self;
         let (observer, region) = (context.ctx.observer, context.region);
         let counters = context.counters;
         let guard = context.ctx.session.pin();
         let mut ended = false;
-        let mut lanes = Lanes::EMPTY;
+        let mut rows = Rows::EMPTY;
         located.fill(0);
         let requests_of = batch.entries.chunks(BURST_MAX).zip(batch.descs.chunks(BURST_MAX));
         let mut replies_of = batch.replies.chunks(BURST_MAX);
         let chunks = frames.chunks_mut(BURST_MAX).zip(requests_of).zip(located.iter_mut());
         for ((burst, (entries, descs)), answered) in chunks {
             let replies = replies_of.next().unwrap_or_default();
-            let (lanes, around) =
-                ((&mut lanes, &mut *order), (observer, region, counters, liveness));
-            let pass = Pass::new(burst, &mut *requests, lanes, &guard, around);
+            let (rows, around) = ((&mut rows, &mut *order), (observer, region, counters, liveness));
+            let pass = Pass::new(burst, &mut *requests, rows, &guard, around);
             let (sought, known) = (0, 0);
             let work =
                 Located::<BY_PORT> { pass, entries, descs, replies, mark, sought, known, ended };
             let totals;
-            (totals, ended) = manner.carry_out(work);
+            (totals, ended) = mode.carry_out(work);
             totals.count_requests(observer, counters);
             *answered = totals.frames;
             if ended {
@@ -261,7 +260,7 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
             if desc.verdict != Verdict::READY || entry.mark != *mark {
                 continue;
             }
-            pass.lanes.key_len[row][n] = key.len;
+            pass.rows.key_len[row][n] = key.len;
             if let Some(reply) = replies.get(from + n)
                 && reply.facts.text_len > 0
             {
@@ -273,15 +272,15 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
             }
             *known |= u64::from(key.hint == Hint::ROW) << (from + n);
             let addresses = frame.window::<LOOK>().map(|look| *part(look, ADDRESSES));
-            let header = addresses.and_then(|a| pass.requests.trusted(u64::from_le_bytes(a)));
-            let Some(header) = header else { continue };
+            let ip_sum = addresses.and_then(|a| pass.requests.trusted(u64::from_le_bytes(a)));
+            let Some(ip_sum) = ip_sum else { continue };
             if key.hint == Hint::HIT {
                 let Some(found) = pass.guard.fetch(Location(key.location)) else { continue };
-                pass.lanes.found[row][n] = Some(found);
+                pass.rows.found[row][n] = Some(found);
             } else {
                 unknown |= 1 << n;
             }
-            pass.lanes.header[row][n] = header;
+            pass.rows.ip_sum[row][n] = ip_sum;
             read |= 1 << n;
         }
         if unknown != 0 {
@@ -295,7 +294,7 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
     /// changed that key has said so.
     #[inline(always)]
     fn note_found(&self) {
-        let Pass { lanes, totals, guard, counters, .. } = &self.pass;
+        let Pass { rows, totals, guard, counters, .. } = &self.pass;
         let mut found = self.sought & !self.known & totals.frames & !totals.missed;
         if found == 0 {
             return;
@@ -303,8 +302,8 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
         counters.gpu_missed.add(found.count_ones().into());
         while let Some(n) = next_of(&mut found) {
             let (row, n) = (n / ROW % ROWS, n % ROW);
-            let asked = lanes.found[row][n].map(|found| (Form::GET, found.class()));
-            guard.store().invalidate(KeyHash(lanes.hash[row][n]), asked);
+            let asked = rows.found[row][n].map(|found| (Form::GET, found.class()));
+            guard.store().invalidate(KeyHash(rows.hash[row][n]), asked);
         }
     }
 }
@@ -315,7 +314,7 @@ fn seek_row(pass: &mut Pass<'_, '_>, row: usize, unknown: u64, vector: impl Vect
     let mut keys = [[0; KEY_BLOCK]; ROW];
     let mut lens = [0; ROW];
     let frames = pass.burst.get(row * ROW..).unwrap_or_default();
-    let key_lens = pass.lanes.key_len[row];
+    let key_lens = pass.rows.key_len[row];
     for (n, frame) in frames.iter().enumerate().take(ROW) {
         if unknown >> n & 1 == 1
             && let Some(look) = frame.window::<LOOK>()
@@ -324,8 +323,8 @@ fn seek_row(pass: &mut Pass<'_, '_>, row: usize, unknown: u64, vector: impl Vect
         }
     }
     let store = pass.guard.store();
-    pass.lanes.hash[row] = vector.hash(store, &keys, lens);
-    for (n, hash) in pass.lanes.hash[row].into_iter().enumerate() {
+    pass.rows.hash[row] = vector.hash(store, &keys, lens);
+    for (n, hash) in pass.rows.hash[row].into_iter().enumerate() {
         if unknown >> n & 1 == 1 {
             store.prefetch_near(KeyHash(hash));
         }

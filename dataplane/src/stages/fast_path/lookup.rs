@@ -14,7 +14,7 @@ impl Pass<'_, '_> {
     #[inline(always)]
     pub(super) fn look_up_row(&mut self, row: usize, sought: u64) {
         let (guard, mut left) = (self.guard, bits_of(sought, row));
-        let (hashes, found) = (&self.lanes.hash[row], &mut self.lanes.found[row]);
+        let (hashes, found) = (&self.rows.hash[row], &mut self.rows.found[row]);
         let mut far = 0;
         while let Some(n) = next_of(&mut left) {
             let hash = KeyHash(hashes[n]);
@@ -31,7 +31,7 @@ impl Pass<'_, '_> {
     #[inline(always)]
     pub(super) fn look_up_far(&mut self, row: usize) {
         let (guard, mut left) = (self.guard, bits_of(self.far, row));
-        let (hashes, found) = (&self.lanes.hash[row], &mut self.lanes.found[row]);
+        let (hashes, found) = (&self.rows.hash[row], &mut self.rows.found[row]);
         while let Some(n) = next_of(&mut left) {
             // Nothing here is a miss: at one moment neither bucket had it.
             if let Some(fetched) = guard.fetch_either(KeyHash(hashes[n])) {

@@ -4,11 +4,11 @@
 //! What the fast path leaves: items that are out of date or won, or whose key came in base64, and what may not fit
 //! one datagram.
 
-use super::fixed::Fixed;
+use super::fixed_replies::Fixed;
 use super::flags::Flags;
 use super::form::Form;
 use super::line::Line;
-use super::text::{put_value, seal};
+use super::seal_text::{put_value, seal};
 use crate::observe::Server;
 use crate::plain::family::{FRAME, Headers};
 use crate::plain::vector::{KEY_BLOCK, Vector};
@@ -34,7 +34,7 @@ pub(super) fn hit<const BY_PORT: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     item: &ItemRef<'_>,
-    header: u16,
+    ip_sum: u16,
     (server, now): (&Server, u32),
     vector: impl Vector,
 ) -> Option<u16> {
@@ -86,7 +86,7 @@ pub(super) fn hit<const BY_PORT: bool>(
         put(window, at, *b"\r\n");
         at += b"\r\n".len();
     }
-    Some(seal::<BY_PORT>(bytes, headers, at, header, vector))
+    Some(seal::<BY_PORT>(bytes, headers, at, ip_sum, vector))
 }
 
 /// The flags of a request with a key of this length, of which is known that they are usual.
@@ -102,7 +102,7 @@ pub(super) fn miss<const BY_PORT: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     key_len: u8,
-    header: u16,
+    ip_sum: u16,
     vector: impl Vector,
 ) -> u16 {
     let Some(window) = headers.window(bytes) else { return 0 };
@@ -111,7 +111,7 @@ pub(super) fn miss<const BY_PORT: bool>(
         return 0;
     }
     if !flags.is_some_and(|flags| flags.has(b'k')) {
-        return MISS.write::<BY_PORT>(bytes, headers, header, vector);
+        return MISS.write::<BY_PORT>(bytes, headers, ip_sum, vector);
     }
     // The key stands behind `mg `, and will behind `EN k`.
     let from = TEXT + b"mg ".len();
@@ -121,7 +121,7 @@ pub(super) fn miss<const BY_PORT: bool>(
     put(window, at, key);
     let at = at + usize::from(key_len);
     put(window, at, *b"\r\n");
-    seal::<BY_PORT>(bytes, headers, at + b"\r\n".len(), header, vector)
+    seal::<BY_PORT>(bytes, headers, at + b"\r\n".len(), ip_sum, vector)
 }
 
 /// Writes a number, and returns where it ends.

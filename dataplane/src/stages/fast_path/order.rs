@@ -66,13 +66,13 @@ impl Order {
 
     /// Whether a read of this key must wait for a request that is left to the general stages.
     #[inline(always)]
-    pub(super) fn holds_back(&self, hash: u64) -> bool {
+    pub(super) fn may_change(&self, hash: u64) -> bool {
         self.any && self.has(hash)
     }
 
     /// Whether every read must wait.
     #[inline(always)]
-    pub(super) fn holds_all(&self) -> bool {
+    pub(super) fn may_change_any(&self) -> bool {
         self.all
     }
 
@@ -88,7 +88,7 @@ impl Order {
         let item_max_bytes = store.config().item_max_bytes;
         match changes(frame, plain, Reading { dialects, item_max_bytes }) {
             Changes::Nothing | Changes::ButReads(_) => {}
-            Changes::Key(key) => self.hold_back(store.hash(key).0),
+            Changes::Key(key) => self.add(store.hash(key).0),
             Changes::Anything => {
                 self.bits = [u64::MAX; WORDS];
                 (self.any, self.all) = (true, true);
@@ -108,7 +108,7 @@ impl Order {
         match changes(frame, plain, Reading { dialects, item_max_bytes }) {
             Changes::Nothing => true,
             Changes::ButReads(keys) => {
-                keys.iter().for_each(|key| self.hold_back(store.hash(key).0));
+                keys.iter().for_each(|key| self.add(store.hash(key).0));
                 true
             }
             Changes::Key(_) | Changes::Anything => false,
@@ -116,7 +116,7 @@ impl Order {
     }
 
     /// A request that is left may change the key with this hash.
-    pub(super) fn hold_back(&mut self, hash: u64) {
+    pub(super) fn add(&mut self, hash: u64) {
         let (word, bit) = bit(hash);
         if let Some(word) = self.bits.get_mut(word) {
             *word |= bit;

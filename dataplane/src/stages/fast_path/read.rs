@@ -1,13 +1,13 @@
 //! Step 1: which frames of a row are requests for the fast path, and the hashes of their keys.
 //!
-//! In: frames as they came. Out: their lanes, and their index buckets on the way to the cache. Frames
+//! In: frames as they came. Out: what is known of each, and their index buckets on the way to the cache. Frames
 //! are only looked at.
 
-use super::lane::{self, Lane};
 use super::read_sets::SetsRead;
+use super::shape::{self, Shape};
 use super::totals::{Totals, next_of};
 use super::{Pass, left_of};
-use crate::plain::Manner;
+use crate::plain::PlainMode;
 use crate::plain::vector::{KEY_BLOCK, LONG_BLOCK, ROW, Vector};
 use store::KeyHash;
 
@@ -15,25 +15,25 @@ impl Pass<'_, '_> {
     /// Reads the requests of a row. Returns how many rows there are: none behind this one, or not even this one, if that has
     /// nothing for the fast path.
     #[inline(always)]
-    pub(super) fn read_row<L: Lane, const SOME: bool>(
+    pub(super) fn read_row<S: Shape, const SOME: bool>(
         &mut self,
         (row, mut rows): (usize, usize),
-        (sets, manner): (&mut SetsRead, Manner),
+        (sets, mode): (&mut SetsRead, PlainMode),
         vector: impl Vector,
     ) -> usize {
         let mut keys = [[0; KEY_BLOCK]; ROW];
         let mut long_keys = [&[0; LONG_BLOCK]; ROW];
-        let (mut lens, mut headers) = ([0; ROW], [0; ROW]);
+        let (mut lens, mut ip_sums) = ([0; ROW], [0; ROW]);
         let (mut read, mut left) = (0, 0);
         let first = if SOME { 0 } else { row * ROW };
         let frames = self.burst.get(first..).unwrap_or_default();
         for n in 0..ROW {
             let mut at = n;
             if SOME {
-                let Some(next) = next_of(&mut self.left) else { break };
+                let Some(next) = next_of(&mut self.unread) else { break };
                 #[expect(clippy::cast_possible_truncation, reason = "below BURST_MAX")]
                 let number = next as u8;
-                self.lanes.number[row][n] = number;
+                self.rows.number[row][n] = number;
                 at = next;
             }
             let Some(frame) = frames.get(at) else { break };
@@ -42,46 +42,46 @@ impl Pass<'_, '_> {
                 continue;
             }
             // No closure in between: where one is not inlined, vector instructions are calls.
-            let asked = L::read(frame, self.requests, self.dialects, vector);
+            let asked = S::read(frame, self.requests, self.dialects, vector);
             let Some((asked, key)) = asked else {
                 left |= 1u64 << at;
                 continue;
             };
-            if L::IS_LONG {
-                long_keys[n] = lane::long_key::<L>(frame).unwrap_or(&[0; LONG_BLOCK]);
+            if S::IS_LONG {
+                long_keys[n] = shape::long_key::<S>(frame).unwrap_or(&[0; LONG_BLOCK]);
             } else {
                 keys[n] = *key;
             }
-            (lens[n], headers[n]) = (asked.key_len, asked.header);
+            (lens[n], ip_sums[n]) = (asked.key_len, asked.ip_sum);
             read |= 1 << n;
         }
         // While the frames are borrowed, which have these keys.
         let long_hashes = match self.guard.store() {
-            store if L::IS_LONG => vector.hash_long(store, long_keys, lens),
+            store if S::IS_LONG => vector.hash_long(store, long_keys, lens),
             _ => [0; ROW],
         };
         if left != 0 {
             if SOME {
-                self.note_left(left, (&mut *sets, manner));
+                self.note_left(left, (&mut *sets, mode));
             } else {
                 let has_any = read != 0;
-                rows = self.leave::<L>((row, rows), left << first, has_any, (&mut *sets, manner));
+                rows = self.leave::<S>((row, rows), left << first, has_any, (&mut *sets, mode));
             }
             if read == 0 {
                 return rows;
             }
         }
         let store = self.guard.store();
-        let hashes = if L::IS_LONG { long_hashes } else { vector.hash(store, &keys, lens) };
+        let hashes = if S::IS_LONG { long_hashes } else { vector.hash(store, &keys, lens) };
         for (n, hash) in hashes.into_iter().enumerate() {
-            if self.order.holds_back(hash) {
+            if self.order.may_change(hash) {
                 read &= !(1 << n);
             }
             store.prefetch_near(KeyHash(hash));
         }
-        self.lanes.hash[row] = hashes;
-        self.lanes.key_len[row] = lens;
-        self.lanes.header[row] = headers;
+        self.rows.hash[row] = hashes;
+        self.rows.key_len[row] = lens;
+        self.rows.ip_sum[row] = ip_sums;
         self.read |= read << (row * ROW);
         rows
     }
@@ -90,33 +90,33 @@ impl Pass<'_, '_> {
     /// behind this one, if that is left to passes over some frames; not even this one, if that has other traffic alone.
     #[cold]
     #[inline(never)]
-    fn leave<L: Lane>(
+    fn leave<S: Shape>(
         &mut self,
         (row, rows): (usize, usize),
         left: u64,
         has_any: bool,
-        (sets, manner): (&mut SetsRead, Manner),
+        (sets, mode): (&mut SetsRead, PlainMode),
     ) -> usize {
-        let others = if L::IS_ANY { 0 } else { self.others_of(left & !sets.frames(), manner) };
+        let others = if S::IS_ANY { 0 } else { self.of_other_shapes(left & !sets.frames(), mode) };
         let behind = left_of(self.burst, &Totals::default()) & u64::MAX << (row * ROW) << ROW;
         if !has_any {
             // The rest of the burst is left without a look, unless these are `set`s.
-            self.read_sets(left & !others, (&mut *sets, manner));
+            self.read_sets(left & !others, (&mut *sets, mode));
             let are_sets = left & !others & !sets.frames() == 0;
             if !are_sets || (behind | others) & !sets.frames() == 0 {
                 return row;
             }
         }
-        self.others |= others;
+        self.to_other |= others;
         if left & !others != 0 {
-            self.note_left(left & !others, (&mut *sets, manner));
+            self.note_left(left & !others, (&mut *sets, mode));
         }
         // Nothing behind could be answered.
-        if self.order.holds_all() {
+        if self.order.may_change_any() {
             return row + 1;
         }
-        if self.others.count_ones() as usize > row + 1 {
-            self.left = behind;
+        if self.to_other.count_ones() as usize > row + 1 {
+            self.unread = behind;
             return row + 1;
         }
         rows
@@ -125,11 +125,11 @@ impl Pass<'_, '_> {
     /// Notes what frames may change that are left.
     #[cold]
     #[inline(never)]
-    fn note_left(&mut self, mut left: u64, (sets, manner): (&mut SetsRead, Manner)) {
-        self.read_sets(left, (&mut *sets, manner));
+    fn note_left(&mut self, mut left: u64, (sets, mode): (&mut SetsRead, PlainMode)) {
+        self.read_sets(left, (&mut *sets, mode));
         while let Some(n) = next_of(&mut left) {
             match (sets.hash(n), self.burst.get(n)) {
-                (Some(hash), _) => self.order.hold_back(hash),
+                (Some(hash), _) => self.order.add(hash),
                 (None, Some(frame)) => {
                     let (plain, store) = (self.requests.plain(), self.guard.store());
                     self.order.note(frame.bytes(), plain, self.dialects, store);
@@ -139,8 +139,8 @@ impl Pass<'_, '_> {
         }
     }
 
-    fn read_sets(&mut self, left: u64, (sets, manner): (&mut SetsRead, Manner)) {
+    fn read_sets(&mut self, left: u64, (sets, mode): (&mut SetsRead, PlainMode)) {
         let frames = (&*self.burst, self.region);
-        sets.read(left, manner, frames, self.requests, self.guard.store());
+        sets.read(left, mode, frames, self.requests, self.guard.store());
     }
 }

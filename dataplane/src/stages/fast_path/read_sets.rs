@@ -4,10 +4,10 @@
 //! reads on the way to the cache. The gets' pass does it when it meets the first: a `get` of the same key behind a `set`
 //! must wait for that (`order`), and what is known of a `set` here is not read again there.
 
+use super::long_key::hash_long;
 use super::set_line::{self, Set};
 use super::totals::next_of;
-use super::word::hash_long;
-use crate::plain::Manner;
+use crate::plain::PlainMode;
 use crate::plain::requests::Requests;
 use crate::plain::vector::{LONG_BLOCK, ROW, Vector, Work};
 use crate::plain::window::part;
@@ -39,14 +39,14 @@ impl SetsRead {
     pub(super) fn read(
         &mut self,
         among: u64,
-        manner: Manner,
+        mode: PlainMode,
         (burst, region): (&[Frame], &Region),
         requests: &mut Requests,
         store: &Store,
     ) {
         if !self.is_done && any(burst, among) {
             let (from, asked) = (among.trailing_zeros() as usize, &mut self.asked);
-            self.frames = manner.carry_out(Reading { burst, from, region, requests, store, asked });
+            self.frames = mode.carry_out(Reading { burst, from, region, requests, store, asked });
             self.is_done = true;
         }
     }

@@ -7,7 +7,7 @@ use super::Pass;
 use super::bits_of;
 use super::form::Form;
 use super::hit::Request;
-use super::lane::Lane;
+use super::shape::Shape;
 use super::totals::{AROUND_KEY, next_of};
 use crate::observe::Observer;
 use crate::plain::family::{FRAME, Headers, finish};
@@ -18,18 +18,18 @@ use driver_shim::Frame;
 impl Pass<'_, '_> {
     /// Answers the requests of a row.
     #[inline(always)]
-    pub(super) fn reply_row<L: Lane, const SOME: bool, const BY_PORT: bool>(
+    pub(super) fn reply_row<S: Shape, const SOME: bool, const BY_PORT: bool>(
         &mut self,
         row: usize,
         vector: impl Vector,
     ) {
         let (mut left, far) = (bits_of(self.read, row), bits_of(self.far, row));
-        let (found, sums) = (&self.lanes.found[row], self.lanes.header[row]);
-        let key_lens = self.lanes.key_len[row];
-        let (numbers, first) = (self.lanes.number[row], if SOME { 0 } else { row * ROW });
+        let (found, sums) = (&self.rows.found[row], self.rows.ip_sum[row]);
+        let key_lens = self.rows.key_len[row];
+        let (numbers, first) = (self.rows.number[row], if SOME { 0 } else { row * ROW });
         let frames = self.burst.get_mut(first..).unwrap_or_default();
         // The sample of keys is taken by the row, and of hits by the burst.
-        let by_row = L::IS_PLAIN && !SOME;
+        let by_row = S::IS_PLAIN && !SOME;
         let (mut answered, mut silent, mut strict, mut answered_missed) = (0u64, 0u64, 0u64, 0u64);
         let mut missed = left & far;
         if by_row
@@ -45,16 +45,16 @@ impl Pass<'_, '_> {
             let Some(mut frame) = frames.get_mut(at).and_then(Frame::open::<FRAME>) else {
                 continue;
             };
-            let (key_len, header) = (key_lens[n], sums[n]);
-            let Some(headers) = L::headers(frame.bytes) else { continue };
+            let (key_len, ip_sum) = (key_lens[n], sums[n]);
+            let Some(headers) = S::headers(frame.bytes) else { continue };
             let Some(window) = headers.window(frame.bytes) else { continue };
-            let Some(form) = L::form(window) else { continue };
+            let Some(form) = S::form(window) else { continue };
             let is_strict = !form.is_text();
             let keys_len = match form {
                 Form::Text | Form::Long => key_len.into(),
                 _ => (Form::text_len(window) as u64).saturating_sub(AROUND_KEY),
             };
-            let request = Request { headers, form, key_len, header };
+            let request = Request { headers, form, key_len, ip_sum };
             let udp_len = match found[n] {
                 Some(found) => {
                     let Some(item) = found.item().filter(|item| self.liveness.is_live(item)) else {

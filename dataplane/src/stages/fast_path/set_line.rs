@@ -4,7 +4,7 @@
 //! what is known of the source. What a frame must have to be taken is what a plain `get` must have, and a
 //! line of one blank between its words. Checksums are verified here, unless the port has.
 
-use super::word::long_word_len;
+use super::long_key::long_word_len;
 use crate::plain::datagram::sums_hold;
 use crate::plain::family::{FRAME, V4, window};
 use crate::plain::requests::Requests;
@@ -36,7 +36,7 @@ pub(super) struct Set {
     pub(super) value_sum: Option<u16>,
     pub(super) text_len: u16,
     /// As in `Asked`.
-    pub(super) header: u16,
+    pub(super) ip_sum: u16,
     /// Its number in the burst.
     pub(super) frame: u8,
     pub(super) key_len: u8,
@@ -109,8 +109,8 @@ impl Requests {
         if !verified && !sums_hold(window, end, value_sum.map(|sum| (value_at, sum)), vector) {
             return other();
         }
-        let header = self.trusted(u64::from_le_bytes(*part(window, ADDRESSES)));
-        let Some(header) = header else { return other() };
+        let ip_sum = self.trusted(u64::from_le_bytes(*part(window, ADDRESSES)));
+        let Some(ip_sum) = ip_sum else { return other() };
         #[expect(clippy::cast_possible_truncation, reason = "lengths of a window and of a burst")]
         let read = Set {
             hash: 0,
@@ -121,7 +121,7 @@ impl Requests {
             // Items keep it as numbers whose most significant byte comes first.
             value_sum: value_sum.map(u16::swap_bytes),
             text_len: (udp_len - AROUND_TEXT) as u16,
-            header,
+            ip_sum,
             frame: n as u8,
             key_len: key_len as u8,
             noreply: line.noreply,

@@ -18,7 +18,7 @@
 //! plain `set` ends the pass. A `set` does not go before a read of its key that is left. Reads behind it
 //! were of other keys, or are left (`order`).
 
-use super::fixed::{Fixed, write_line};
+use super::fixed_replies::{Fixed, write_line};
 use super::order::Order;
 use super::set_line::{KEY, Set};
 use super::totals::{Totals, next_of};
@@ -60,9 +60,9 @@ impl FastPath {
         if left == 0 {
             return totals;
         }
-        let Self { manner, order, sets, .. } = self;
+        let Self { mode, order, sets, .. } = self;
         let ctx = &mut context.ctx;
-        sets.read(left, *manner, (burst, context.region), requests, ctx.session.store());
+        sets.read(left, *mode, (burst, context.region), requests, ctx.session.store());
         // A client that watches what is stored is shown it by the general stages.
         if sets.frames() == 0 || ctx.server().watchers.want(Events::MUTATIONS) {
             return totals;
@@ -75,7 +75,7 @@ impl FastPath {
             let n = first_of(asked, left, order, burst, (requests.plain(), dialects, store));
             asked = asked.get(..n).unwrap_or_default();
         }
-        manner.carry_out(Sets::<BY_PORT> { burst, asked, ctx, totals })
+        mode.carry_out(Sets::<BY_PORT> { burst, asked, ctx, totals })
     }
 }
 
@@ -95,7 +95,7 @@ fn first_of(
         let only_read = std::iter::from_fn(|| next_of(&mut before))
             .filter_map(|n| burst.get(n))
             .all(|frame| order.note_reads(frame.bytes(), plain, dialects, store));
-        only_read && !order.holds_back(set.hash)
+        only_read && !order.may_change(set.hash)
     };
     asked.iter().map(may_go).take_while(|may| *may).count()
 }
@@ -155,8 +155,8 @@ impl<const BY_PORT: bool> Sets<'_, '_, BY_PORT> {
             let refused = store_unwatched(ctx, hash, set.value_sum, (key, value), numbers);
             let udp_len = match refused {
                 _ if set.noreply => 0,
-                None => STORED.write::<BY_PORT>(window, V4, set.header, vector),
-                Some(line) => write_line::<BY_PORT>(window, line, set.header, Portable),
+                None => STORED.write::<BY_PORT>(window, V4, set.ip_sum, vector),
+                Some(line) => write_line::<BY_PORT>(window, line, set.ip_sum, Portable),
             };
             if udp_len > 0 {
                 finish::<BY_PORT, _>(&mut frame, V4, udp_len);

@@ -8,10 +8,10 @@
 //! all items are verified before a byte is written.
 
 use super::line::Line;
+use super::long_key::{hash_long, long_word_len};
 use super::order::Order;
-use super::text::seal;
+use super::seal_text::seal;
 use super::totals::{Totals, next_of};
-use super::word::{hash_long, long_word_len};
 use crate::observe::Observer;
 use crate::plain::datagram::sums_hold;
 use crate::plain::family::{FRAME, Headers, V4, finish};
@@ -54,7 +54,7 @@ pub(super) struct Several {
     /// It has none such, shows no CAS ids, and the whole frame's text is kept while it is answered.
     usual: bool,
     /// As in `Asked`.
-    header: u16,
+    ip_sum: u16,
     text_len: u16,
     /// Where in the frame each key is, and its length: 0 behind the last.
     at: [u8; ROW],
@@ -136,7 +136,7 @@ impl Requests {
         if !sums_hold(window, end, None, vector) {
             return None;
         }
-        asked.header = self.trusted(addresses)?;
+        asked.ip_sum = self.trusted(addresses)?;
         asked.text_len = u16::try_from(udp_len - AROUND_TEXT).ok()?;
         (asked.with_cas, asked.far) = (with_cas, 0);
         asked.usual = !asked.has_long && !with_cas && frame.len() <= TEXT + USUAL;
@@ -221,7 +221,7 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
             }
             let asked = &self.asked[rows % BURST_MAX];
             let hashes = asked.hash.get(..asked.n_keys.into()).unwrap_or_default();
-            if !hashes.iter().any(|hash| self.order.holds_back(*hash)) {
+            if !hashes.iter().any(|hash| self.order.may_change(*hash)) {
                 hashes.iter().for_each(|hash| store.prefetch_near(KeyHash(*hash)));
                 rows += 1;
             }
@@ -295,7 +295,7 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
         let end = usize::from(end);
         put(window, end, *END);
         let end = end + END.len();
-        let udp_len = seal::<BY_PORT>(frame.bytes, V4, end, asked.header, vector);
+        let udp_len = seal::<BY_PORT>(frame.bytes, V4, end, asked.ip_sum, vector);
         finish::<BY_PORT, _>(&mut frame, V4, udp_len);
         self.totals.reply_to_several(number, udp_len, asked.text_len);
         self.totals.several_keys += u64::from(asked.n_keys);

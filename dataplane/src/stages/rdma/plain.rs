@@ -10,7 +10,7 @@ use super::stage::{Asked, Place, Read, Reads, WAITING_MAX};
 use crate::plain::requests::LOOK;
 use crate::plain::vector::{Vector, Work};
 use crate::plain::window::part;
-use crate::plain::{Manner, Requests};
+use crate::plain::{PlainMode, Requests};
 use driver_shim::{Burst, Frame, Region};
 use gpu::EntryFlags;
 use std::hint::black_box;
@@ -47,9 +47,9 @@ impl Reads {
         port: usize,
     ) {
         let mark = u8::try_from(port).unwrap_or(u8::MAX);
-        let Self { waiting, asked, manner, .. } = self;
-        if *manner != Manner::Off {
-            manner.carry_out(Entering { waiting, asked, burst, requests, region, mark });
+        let Self { waiting, asked, mode, .. } = self;
+        if *mode != PlainMode::Off {
+            mode.carry_out(Entering { waiting, asked, burst, requests, region, mark });
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Reads, Turn};
 use crate::commands::Ctx;
 use crate::frame_accounting::Accounts;
 use crate::observe::{OpCounters, Server};
-use crate::plain::{Manner, Requests};
+use crate::plain::{PlainMode, Requests};
 use crate::policy::{Gate, Policy};
 use crate::rdma::{Between, Opened, Rdma};
 use driver_shim::{Burst, MacAddr, Pages, Region};
@@ -87,13 +87,13 @@ impl World {
         let own: (IpAddr, u8) = (OWN.into(), 24);
         let local = Local::new(MacAddr([2; 6]), &[own], service_port).unwrap();
         let local = Local { rdma: true, ..local };
-        let way = |manner| {
+        let way = |mode| {
             let between = Between { ours: OWN.into(), theirs: PEER.into() };
             let far = FarEnd { qpn: 5, psn: 7, gid: PEER.to_ipv6_mapped(), mtu: MTU };
             let mut server = Server::new(Arc::clone(&store), String::new());
             server.rdma = Some(Arc::clone(&rdma));
             Way {
-                reads: Reads::new(Arc::clone(&rdma)).by(manner),
+                reads: Reads::new(Arc::clone(&rdma)).by(mode),
                 opened: rdma.pairs.open(Some(between), &far).unwrap(),
                 ops: server.ops(),
                 server,
@@ -103,7 +103,7 @@ impl World {
                 psn: 7,
             }
         };
-        let ways = [Manner::Off, Manner::Portable, Manner::Vector].map(way).into();
+        let ways = [PlainMode::Off, PlainMode::Portable, PlainMode::Vector].map(way).into();
         let region = Region::new(256, Pages::Small).unwrap();
         let session = store.session().unwrap();
         Self { region, rdma, session, local, ways }

@@ -22,14 +22,14 @@ pub(super) fn put_value(window: &mut [u8; WINDOW], at: usize, value: &[u8]) -> u
     end
 }
 
-/// Completes the reply whose text ends here in the window, but for the frame's length. Returns its UDP length. `header` is
+/// Completes the reply whose text ends here in the window, but for the frame's length. Returns its UDP length. `ip_sum` is
 /// the sum of its IPv4 header, but for its length.
 #[inline(always)]
 pub(super) fn seal<const BY_PORT: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     end: usize,
-    header: u16,
+    ip_sum: u16,
     vector: impl Vector,
 ) -> u16 {
     let Some(window) = headers.window(bytes) else { return 0 };
@@ -44,16 +44,16 @@ pub(super) fn seal<const BY_PORT: bool>(
             _ => vector.sum(window.get(TEXT..).unwrap_or_default(), text_len),
         };
         // Ports, and the request's number.
-        u64::from(text_sum) + word(L4) + word(REQUEST_ID) + covered(header, udp_len)
+        u64::from(text_sum) + word(L4) + word(REQUEST_ID) + covered(ip_sum, udp_len)
     };
-    headers.turn::<BY_PORT>(bytes, udp_len, header, sum, vector);
+    headers.turn::<BY_PORT>(bytes, udp_len, ip_sum, sum, vector);
     udp_len
 }
 
 /// What of a whole reply's UDP checksum follows from IPv4's header and the length: the addresses,
 /// the length twice, the protocol, and the memcached header's count of datagrams.
 #[inline(always)]
-fn covered(header: u16, udp_len: u16) -> u64 {
+fn covered(ip_sum: u16, udp_len: u16) -> u64 {
     const SAME: u32 = PROTOCOL + 1u16.swap_bytes() as u32;
-    u64::from(u32::from(header) + LESS_FIXED + SAME + 2 * u32::from(udp_len.swap_bytes()))
+    u64::from(u32::from(ip_sum) + LESS_FIXED + SAME + 2 * u32::from(udp_len.swap_bytes()))
 }

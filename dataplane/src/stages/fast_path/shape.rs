@@ -1,8 +1,8 @@
-//! Lanes: gets of one key, of one form and over headers of one family, for each of which a pass is compiled; and one
+//! Shapes: gets of one key, of one form and over headers of one family, for each of which a pass is compiled; and one
 //! for any of them.
 //!
-//! In: a frame as it came; it is only looked at. Out: its key, and what is known of the source, if it is one for the
-//! lane. What a frame must have to be taken is what a plain `get` must have. Nothing fails.
+//! In: a frame as it came; it is only looked at. Out: its key, and what is known of the source, if it has the
+//! shape. What a frame must have to be taken is what a plain `get` must have. Nothing fails.
 
 use super::form::{FORM_AT, Form};
 use crate::plain::family::{FRAME, Family, Headers, V4, V6, window};
@@ -17,11 +17,11 @@ pub(super) type Kind = (Family, Form);
 /// What most frames are: `get` over IPv4.
 pub(super) const PLAIN: Kind = (Family::V4, Form::Text);
 
-/// A request for a lane, and a block that begins with its key.
+/// A request of a shape, and a block that begins with its key.
 pub(super) type Read<'f> = (Asked, &'f [u8; KEY_BLOCK]);
 
 /// What a pass answers.
-pub(super) trait Lane: Copy {
+pub(super) trait Shape: Copy {
     /// Its headers.
     type Headers: Headers;
     /// Requests are plain `get`s.
@@ -45,7 +45,7 @@ pub(super) trait Lane: Copy {
         Self::ALL.map(|(_, form)| form)
     }
 
-    /// The request in a frame, if it is one for the lane.
+    /// The request in a frame, if it has the shape.
     #[inline(always)]
     fn read<'f>(
         frame: &'f Frame,
@@ -62,7 +62,7 @@ pub(super) trait Lane: Copy {
         }
         let datagram = requests.datagram(frame, (bytes, window), headers.family(), vector)?;
         let key_len = form.key_len(window, datagram.udp_len, dialects, vector)?;
-        Some((Asked { key_len, header: datagram.header }, part(window, form.key_at())))
+        Some((Asked { key_len, ip_sum: datagram.ip_sum }, part(window, form.key_at())))
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) trait Lane: Copy {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plain;
 
-impl Lane for Plain {
+impl Shape for Plain {
     type Headers = V4;
     const IS_PLAIN: bool = true;
     const ALL: Option<(V4, Form)> = Some((V4, Form::Text));
@@ -89,21 +89,21 @@ impl Lane for Plain {
     }
 }
 
-/// Lanes of one form over headers of one family.
-macro_rules! lanes {
-    ($($(#[$doc:meta])* $lane:ident: $headers:ident, $form:ident;)*) => {$(
+/// Shapes of one form over headers of one family.
+macro_rules! shapes {
+    ($($(#[$doc:meta])* $shape:ident: $headers:ident, $form:ident;)*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
-        pub(super) struct $lane;
+        pub(super) struct $shape;
 
-        impl Lane for $lane {
+        impl Shape for $shape {
             type Headers = $headers;
             const ALL: Option<($headers, Form)> = Some(($headers, Form::$form));
         }
     )*};
 }
 
-lanes! {
+shapes! {
     /// `get` of a long key over IPv4.
     Long: V4, Long;
     /// `get` over IPv6.
@@ -118,7 +118,7 @@ lanes! {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Any;
 
-impl Lane for Any {
+impl Shape for Any {
     type Headers = Family;
     const ALL: Option<(Family, Form)> = None;
 
@@ -133,12 +133,12 @@ impl Lane for Any {
     }
 }
 
-/// A block that begins with the key of a frame that [`Lane::read`] has read, and holds any.
+/// A block that begins with the key of a frame that [`Shape::read`] has read, and holds any.
 #[inline(always)]
-pub(super) fn long_key<L: Lane>(frame: &Frame) -> Option<&[u8; LONG_BLOCK]> {
+pub(super) fn long_key<S: Shape>(frame: &Frame) -> Option<&[u8; LONG_BLOCK]> {
     let bytes = frame.window::<FRAME>()?;
-    let window = window(bytes, L::headers(bytes)?)?;
-    Some(part(window, L::form(window)?.key_at()))
+    let window = window(bytes, S::headers(bytes)?)?;
+    Some(part(window, S::form(window)?.key_at()))
 }
 
 /// The headers of a frame and the form of its request, as far as its first bytes show them.
@@ -147,7 +147,7 @@ pub(super) fn of(frame: &Frame) -> Option<Kind> {
     let bytes = frame.window::<FRAME>()?;
     let family = Family::of(bytes)?;
     let form = Form::of(window(bytes, family)?)?;
-    // Long keys have no lane but that over IPv4: of others as many keys are short.
+    // Long keys have no shape but that over IPv4: of others as many keys are short.
     let form = if form == Form::Long && family != Family::V4 { Form::Text } else { form };
     Some((family, form))
 }

@@ -27,20 +27,20 @@ impl<const N: usize> Fixed<N> {
         Self { text: *text, udp_len, sum }
     }
 
-    /// Writes it over the request in a frame with these headers, and returns its UDP length. `header` is the sum of the
+    /// Writes it over the request in a frame with these headers, and returns its UDP length. `ip_sum` is the sum of the
     /// reply's IPv4 header, but for its length.
     #[inline(always)]
     pub(super) fn write<const BY_PORT: bool>(
         &self,
         bytes: &mut [u8; FRAME],
         headers: impl Headers,
-        header: u16,
+        ip_sum: u16,
         vector: impl Vector,
     ) -> u16 {
         if let Some(window) = headers.window(bytes) {
             put(window, TEXT, self.text);
         }
-        finish::<BY_PORT>((bytes, headers), self.udp_len, header, self.sum, vector);
+        finish::<BY_PORT>((bytes, headers), self.udp_len, ip_sum, self.sum, vector);
         self.udp_len
     }
 }
@@ -51,7 +51,7 @@ impl<const N: usize> Fixed<N> {
 pub(super) fn write_line<const BY_PORT: bool>(
     bytes: &mut [u8; FRAME],
     line: &[u8],
-    header: u16,
+    ip_sum: u16,
     vector: impl Vector,
 ) -> u16 {
     for (to, from) in bytes.iter_mut().skip(TEXT).zip(line) {
@@ -59,7 +59,7 @@ pub(super) fn write_line<const BY_PORT: bool>(
     }
     let udp_len = u16::try_from(AROUND_TEXT + line.len()).unwrap_or(0);
     let sum = beside(udp_len) + u32::from(of(line));
-    finish::<BY_PORT>((bytes, V4), udp_len, header, sum, vector);
+    finish::<BY_PORT>((bytes, V4), udp_len, ip_sum, sum, vector);
     udp_len
 }
 
@@ -71,13 +71,13 @@ const fn beside(udp_len: u16) -> u32 {
 fn finish<const BY_PORT: bool>(
     (bytes, headers): (&mut [u8; FRAME], impl Headers),
     udp_len: u16,
-    header: u16,
+    ip_sum: u16,
     sum: u32,
     vector: impl Vector,
 ) {
     let Some(window) = headers.window(bytes) else { return };
     let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
     // Ports, and the request's number.
-    let sum = u64::from(u32::from(header) + LESS_FIXED + sum) + word(L4) + word(REQUEST_ID);
-    headers.turn::<BY_PORT>(bytes, udp_len, header, sum, vector);
+    let sum = u64::from(u32::from(ip_sum) + LESS_FIXED + sum) + word(L4) + word(REQUEST_ID);
+    headers.turn::<BY_PORT>(bytes, udp_len, ip_sum, sum, vector);
 }

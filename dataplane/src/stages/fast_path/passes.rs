@@ -1,0 +1,119 @@
+//! Which passes a burst takes: one for the shape of its first request; and, if it has gets of other shapes, up to two
+//! others.
+//!
+//! In: a burst as it came. Out: gets of one key are replies; the others are as they came. A get of another
+//! shape leaves a gap in its row, which costs less than to close it while there are few. Once there are more gaps than
+//! rows, what stands behind is divided, and goes into passes over some frames, whose rows have none.
+//!
+//! **Order**: the last pass is over what changes nothing, as was seen before, and the others note what may change something.
+
+use super::Pass;
+use super::form::Form;
+use super::read_sets::SetsRead;
+use super::shape::{self, Any, Beginning, Binary, Kind, Long, Meta, OverV6, PLAIN, Plain};
+use super::totals::{Totals, next_of};
+use crate::plain::PlainMode;
+use crate::plain::family::Family;
+use crate::plain::vector::{Vector, Work};
+
+impl Pass<'_, '_> {
+    /// Answers the gets of a burst.
+    #[inline(always)]
+    pub(super) fn answer<const BY_PORT: bool>(
+        mut self,
+        sets: &mut SetsRead,
+        mode: PlainMode,
+    ) -> Totals {
+        if let Some(first) = self.burst.first().and_then(shape::of) {
+            self.own_kind = first;
+        }
+        self.walk_over::<false, BY_PORT>(self.own_kind, (&mut *sets, mode));
+        if self.unread | self.to_other != 0 {
+            self.answer_rest::<BY_PORT>((sets, mode));
+        }
+        self.totals
+    }
+
+    /// Answers what the first pass has left to others.
+    #[cold]
+    #[inline(never)]
+    fn answer_rest<const BY_PORT: bool>(&mut self, (sets, mode): (&mut SetsRead, PlainMode)) {
+        let found = self.of_other_shapes(self.unread, mode);
+        self.to_other |= found;
+        self.unread &= !found;
+        if self.unread != 0 {
+            self.walk_over::<true, BY_PORT>(self.own_kind, (&mut *sets, mode));
+        }
+        self.unread = self.to_other;
+        if self.unread != 0 {
+            self.walk_over::<true, BY_PORT>(self.other_kind, (sets, mode));
+        }
+    }
+
+    /// One pass, for the shape of these.
+    #[inline(always)]
+    fn walk_over<const SOME: bool, const BY_PORT: bool>(
+        &mut self,
+        kind: Kind,
+        (sets, mode): (&mut SetsRead, PlainMode),
+    ) {
+        (self.read, self.far) = (0, 0);
+        match kind {
+            PLAIN => self.walk::<Plain, SOME, BY_PORT>(sets, mode),
+            (Family::V4, Form::Long) => self.walk::<Long, SOME, BY_PORT>(sets, mode),
+            (Family::V6, Form::Text) => self.walk::<OverV6, SOME, BY_PORT>(sets, mode),
+            (Family::V4, Form::Meta) => self.walk::<Meta, SOME, BY_PORT>(sets, mode),
+            (Family::V4, Form::Binary) => self.walk::<Binary, SOME, BY_PORT>(sets, mode),
+            _ => self.walk::<Any, SOME, BY_PORT>(sets, mode),
+        }
+    }
+
+    /// Which of these frames are gets of another shape, and nothing else, whatever else is wrong with them.
+    pub(super) fn of_other_shapes(&mut self, among: u64, mode: PlainMode) -> u64 {
+        let found;
+        (found, self.other_kind) = mode.carry_out(OtherShapes { pass: self, among });
+        found
+    }
+}
+
+/// The look for gets of other shapes.
+struct OtherShapes<'o, 'p, 'g> {
+    pass: &'o Pass<'p, 'g>,
+    among: u64,
+}
+
+impl Work for OtherShapes<'_, '_, '_> {
+    /// Which frames are ones, and what all that have been met are.
+    type Done = (u64, Kind);
+
+    #[inline(always)]
+    fn run(self, vector: impl Vector) -> Self::Done {
+        let Self { pass, mut among } = self;
+        let (mut found, mut found_kind) = (0, pass.other_kind);
+        let own = Beginning::of(pass.own_kind);
+        // What the one before was.
+        let (mut kind, mut begins) = (found_kind, Beginning::of(found_kind));
+        while let Some(n) = next_of(&mut among) {
+            let Some(frame) = pass.burst.get(n) else { break };
+            if own.is_of(frame) {
+                continue;
+            }
+            if !begins.is_of(frame) {
+                let Some(odd) = shape::of(frame) else { continue };
+                (kind, begins) = (odd, Beginning::of(odd));
+                if !begins.is_of(frame) {
+                    continue;
+                }
+            }
+            if shape::is_get(frame, kind, pass.dialects, vector) {
+                found_kind =
+                    if pass.to_other | found == 0 || kind == found_kind { kind } else { ANY };
+                found |= 1 << n;
+            }
+        }
+        (found, found_kind)
+    }
+}
+
+/// Gets of several kinds: only the shape for any takes them all, as it takes frames with a tag.
+const ANY: Kind = (Family::Tagged, Form::Text);
