@@ -158,6 +158,15 @@ pub struct KeyDesc {
     pub location: u32,
 }
 
+impl KeyDesc {
+    /// The key, in its request's frame.
+    #[inline]
+    pub fn bytes(self, frame: &[u8]) -> Option<&[u8]> {
+        let start = usize::from(self.off);
+        frame.get(start..start + usize::from(self.len))
+    }
+}
+
 /// One request's command, and where the answer probably is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C, align(64))]
@@ -193,6 +202,13 @@ impl ReqDesc {
         hash: 0,
         keys: [KeyDesc { off: 0, len: 0, hint: Hint::UNKNOWN, location: 0 }; KEYS_MAX],
     };
+
+    /// The request's text, in its frame.
+    #[inline]
+    pub fn text<'f>(&self, frame: &'f [u8]) -> Option<&'f [u8]> {
+        let start = usize::from(self.payload_off);
+        frame.get(start..start + usize::from(self.payload_len))
+    }
 
     /// A request that is not answered.
     pub fn bad(reason: BadReason) -> Self {

@@ -3,20 +3,13 @@
 //! In: frames as they came; they are only looked at. Out: their length, and what is known of the source. What a
 //! frame must have to be taken is what stages 3 to 5 ask of it, and a UDP checksum.
 
-use super::family::{FRAME, Family, Headers};
+use super::family::{FRAME, Family, Headers, V6_ADDRESSES};
 use super::requests::{CLOSE_LOOK_PORTS, Requests};
 use super::seal::LESS_FIXED;
-use super::sum::{fold32, fold64, of, turned};
-use super::vector::{PROTOCOL, SUM_BLOCK, Vector};
+use super::sum::{LINE_END, fold32, fold64, turned};
+use super::vector::{PROTOCOL, SHORT, SUM_BLOCK, Vector};
 use super::window::{ADDRESSES, IP, L4, UDP_LEN, UDP_SUM, WINDOW, part};
 use driver_shim::Frame;
-
-/// IPv6's addresses in a frame.
-const V6_ADDRESSES: usize = 22;
-/// Most bytes of addresses and datagram that are summed without a loop.
-const SHORT: usize = 128;
-/// Behind a value.
-const LINE_END: u16 = of(b"\r\n");
 
 /// A whole datagram from a trusted source.
 #[derive(Debug, Clone, Copy)]

@@ -18,7 +18,7 @@ pub(crate) const FRAME: usize = WINDOW + SHIFT_MAX;
 const SHIFT_MAX: usize = ipv6::HEADER_BYTES - ipv4::HEADER_BYTES;
 /// Where IPv6 begins, and its addresses.
 const V6_AT: usize = PLAIN_L3 as usize;
-const V6_ADDRESSES: usize = V6_AT + 8;
+pub(super) const V6_ADDRESSES: usize = V6_AT + 8;
 
 /// What of a frame's headers depends on which they are: of [`V4`] known when it is compiled, of any [`Family`] not before
 /// it is run.

@@ -12,17 +12,18 @@ use super::window::{ADDRESSES, IP, IP_LEN, L4, SEQUENCE, TEXT, UDP_LEN, UDP_SUM,
 use driver_shim::Frame;
 use std::net::Ipv4Addr;
 use wire::Plain;
+use wire::udp_frame::TEXT_AFTER_UDP;
 
 /// Bytes of a frame that are looked at.
 pub(crate) const LOOK: usize = 128;
 /// First byte of the key.
 pub(crate) const KEY: usize = TEXT + b"get ".len();
 /// UDP length of a request beside its key: headers, the verb and the line end.
-pub(crate) const AROUND_KEY: usize = 8 + 8 + b"get ".len() + b"\r\n".len();
+pub(crate) const UDP_AROUND_KEY: usize = TEXT_AFTER_UDP + b"get ".len() + b"\r\n".len();
 /// Bytes of a request's frame beside its key.
-pub(crate) const PLAIN_AROUND_KEY: usize = L4 + AROUND_KEY;
+pub(crate) const FRAME_AROUND_KEY: usize = L4 + UDP_AROUND_KEY;
 /// From the third byte of the memcached frame header on: whole, reserved bytes, verb.
-pub(crate) const VERB: u64 = u64::from_le_bytes(*b"\0\x01\0\0get ");
+pub(crate) const GET: u64 = u64::from_le_bytes(*b"\0\x01\0\0get ");
 /// Ports from which requests are looked at more closely reach up to here.
 pub(super) const CLOSE_LOOK_PORTS: u16 = 1900;
 /// Trusted sources that are remembered.
@@ -165,7 +166,7 @@ impl Requests {
     ) -> Option<Asked> {
         let asked = self.shaped(frame, look, vector)?;
         // Addresses and datagram stand side by side.
-        let len = AROUND_KEY + usize::from(asked.key_len) + 8;
+        let len = UDP_AROUND_KEY + usize::from(asked.key_len) + 8;
         let hold = vector.sums_hold::<SUM_BLOCK>(part(look, IP), part(look, ADDRESSES), len);
         hold.then_some(asked)
     }
@@ -184,12 +185,12 @@ impl Requests {
         // Before what is wider, of which the compiler would take them.
         let addresses = u64::from_le_bytes(*part(look, ADDRESSES));
         let has_sum = u16::from_le_bytes(*part(look, UDP_SUM)) != 0;
-        let len = udp_len.wrapping_sub(AROUND_KEY);
+        let len = udp_len.wrapping_sub(UDP_AROUND_KEY);
         let fits = vector.fits(part(look, 0), &self.mask, &self.want)
             && len.wrapping_sub(1) < KEY_BLOCK
             && udp_len + 20 == total_len
             && total_len + 14 <= frame.len()
-            && u64::from_le_bytes(*part(look, TEXT - 4)) == VERB
+            && u64::from_le_bytes(*part(look, TEXT - 4)) == GET
             && *part(look, KEY + len) == *b"\r\n"
             && port > CLOSE_LOOK_PORTS
             && port != self.service_port

@@ -7,12 +7,11 @@ use super::vector::{PROTOCOL, Vector};
 use super::window::{ADDRESSES, IP_LEN, IP_SUM, UDP_LEN, WINDOW, part, put};
 use wire::ipv4::{FLAG_DF, UDP, VERSION_IHL};
 use wire::reply::TTL;
-use wire::udp_frame::HEADER_BYTES;
 
-/// UDP length beside the text.
-pub(crate) const AROUND_TEXT: usize = 8 + HEADER_BYTES;
 /// The reply that there is nothing, and the end of any other.
 pub(crate) const END: &[u8; 5] = b"END\r\n";
+/// Behind the value of a single hit.
+pub(crate) const TAIL: &[u8; 7] = b"\r\nEND\r\n";
 /// What follows the length in a reply's IPv4 header.
 const BEHIND_LENGTH: [u16; 2] = [FLAG_DF.swap_bytes(), u16::from_le_bytes([TTL, UDP])];
 /// What of a reply's IPv4 header is always the same, summed.

@@ -8,6 +8,9 @@ pub(crate) const fn less(x: u16) -> u32 {
     (0xffff - x) as u32
 }
 
+/// The sum of a line end.
+pub(crate) const LINE_END: u16 = of(b"\r\n");
+
 /// The sum of `bytes`, folded.
 pub(crate) const fn of(bytes: &[u8]) -> u16 {
     let mut sum = 0u32;

@@ -3,6 +3,7 @@
 //! In: places in it. Out: bytes read there, or written. What is not there is zeros, or not written.
 
 use wire::ipv4::PLAIN_L4;
+use wire::udp_frame::TEXT_AFTER_UDP;
 
 /// Bytes from a frame's start that a request and the longest reply to it lie in.
 pub(crate) const WINDOW: usize = 1792;
@@ -19,7 +20,7 @@ pub(crate) const UDP_SUM: usize = L4 + 6;
 pub(crate) const REQUEST_ID: usize = L4 + 8;
 pub(super) const SEQUENCE: usize = REQUEST_ID + 2;
 /// First byte of the text.
-pub(crate) const TEXT: usize = 50;
+pub(crate) const TEXT: usize = L4 + TEXT_AFTER_UDP;
 
 /// `N` bytes of `bytes` from `at` on; zeros, if they are not there.
 #[inline(always)]

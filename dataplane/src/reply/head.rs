@@ -7,14 +7,13 @@
 //! now and then.
 
 use super::{Headers, Sum};
+use crate::plain::seal::TAIL;
 use base::checksum::{add, add_swapped, sum};
 use base::small_bytes;
 use driver_shim::Frame;
 use gpu::ReplyHead;
 use wire::udp_frame::{self, PAYLOAD_MAX_BYTES};
 
-/// What comes behind the value.
-const TAIL: &[u8] = b"\r\nEND\r\n";
 /// What comes before the key.
 const VALUE_WORD: &[u8] = b"VALUE ";
 
@@ -77,7 +76,7 @@ pub fn with_head(
 ) -> Option<Sum> {
     let (at_value, at_tail) = (head.bytes().len(), head.bytes().len() + value.len());
     frame.set_len(at_tail + TAIL.len()).ok()?;
-    let pieces = [(0, head.bytes()), (at_value, value), (at_tail, TAIL)];
+    let pieces = [(0, head.bytes()), (at_value, value), (at_tail, &TAIL[..])];
     for (at, piece) in pieces {
         if let Some(to) = frame.bytes_mut().get_mut(at..at + piece.len()) {
             small_bytes::copy(to, piece);

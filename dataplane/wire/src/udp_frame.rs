@@ -7,10 +7,13 @@
 //! All big-endian. The id is the client's and comes back unchanged. What a request carries as
 //! its sequence number and in the reserved field is ignored, as memcached does.
 
+use super::udp;
 use gpu::BadReason;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 8;
+/// From the beginning of a UDP header to the text behind this one.
+pub const TEXT_AFTER_UDP: usize = udp::HEADER_BYTES + HEADER_BYTES;
 /// Where the header says in how many datagrams the message comes.
 pub const TOTAL_OFFSET: usize = 4;
 /// Most reply bytes in one datagram: with the header 1,400, as memcached sends, which fits

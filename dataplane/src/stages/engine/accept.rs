@@ -11,6 +11,7 @@ use gpu::index::{Filter, Stale};
 use gpu::layout::{REPLY_HEAD_BYTES, WHOLE_TEXT_MAX};
 use gpu::{Batch, Entry, EntryFlags, ReqDesc, RowFacts, Verb, Verdict, WholeReply};
 use std::sync::Arc;
+use wire::udp_frame::TEXT_AFTER_UDP;
 
 /// One of so many replies, by chance, is left to the CPU, so that the store sees that its item is in use.
 const SAMPLE_ONE_IN: u32 = 32;
@@ -113,6 +114,6 @@ fn is_possible(cpu: &CpuEngine, entry: &Entry, desc: &ReqDesc, reply: &WholeRepl
         && n_keys == desc.n_keys
         && text_len > around
         && text_len <= WHOLE_TEXT_MAX
-        && usize::from(entry.l4) + 16 <= REPLY_HEAD_BYTES
+        && usize::from(entry.l4) + TEXT_AFTER_UDP <= REPLY_HEAD_BYTES
         && !entry.flags.has(EntryFlags::LIMITED)
 }

@@ -15,6 +15,8 @@
 
 mod hinted;
 
+use crate::plain::requests::KEY;
+use crate::plain::window::TEXT;
 use base::small_bytes::word_len;
 use gpu::index::Form;
 use gpu::{
@@ -26,7 +28,7 @@ use memcache::binary::{HEADER_BYTES, REQUEST_MAGIC};
 use std::sync::Arc;
 use store::{KeyHash, Location, Store};
 use wire::ipv4::{PLAIN_L3, PLAIN_L4};
-use wire::udp_frame;
+use wire::udp_frame::{self, TEXT_AFTER_UDP};
 use wire::verify::{verify_ip4_header, verify_udp};
 
 /// Requests whose memory accesses overlap, by default: where the gain levels off on a Zen 3 core
@@ -169,7 +171,7 @@ impl CpuEngine {
                     if self.group > 1 {
                         store.prefetch_item(Location(its.location));
                     }
-                } else if let Some(bytes) = bytes_of(its, frame) {
+                } else if let Some(bytes) = its.bytes(frame) {
                     asked.push(Asked { hash: store.hash(bytes), desc: n, key });
                 }
             }
@@ -281,14 +283,7 @@ impl Engine for CpuEngine {
 
 /// The keys of a descriptor, in its frame.
 pub fn keys<'a>(desc: &'a ReqDesc, frame: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-    desc.keys.iter().take(usize::from(desc.n_keys)).filter_map(|key| bytes_of(key, frame))
-}
-
-/// A key, in its frame.
-#[inline]
-fn bytes_of<'a>(key: &KeyDesc, frame: &'a [u8]) -> Option<&'a [u8]> {
-    let start = usize::from(key.off);
-    frame.get(start..start + usize::from(key.len))
+    desc.keys.iter().take(usize::from(desc.n_keys)).filter_map(|key| key.bytes(frame))
 }
 
 /// Whether two descriptors say the same, but for hints.
@@ -307,8 +302,6 @@ fn same(ours: &ReqDesc, theirs: &ReqDesc) -> bool {
 /// that says that it is one to be answered.
 #[inline(always)]
 fn is_plain(entry: &Entry, desc: &ReqDesc) -> bool {
-    const TEXT: usize = PLAIN_L4 as usize + 8 + udp_frame::HEADER_BYTES;
-    const KEY: usize = TEXT + b"get ".len();
     let [key, ..] = &desc.keys;
     entry.flags.has(EntryFlags::PLAIN)
         && (desc.verdict, desc.verb, desc.n_keys) == (Verdict::READY, Verb::GET, 1)
@@ -325,7 +318,7 @@ fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc) -> bool {
         return desc.reason != BadReason::NONE;
     }
     let udp = usize::from(entry.l4);
-    let text_off = udp + 8 + udp_frame::HEADER_BYTES;
+    let text_off = udp + TEXT_AFTER_UDP;
     let udp_len = match frame.get(udp + 4..udp + 6) {
         Some(&[hi, lo]) => usize::from(u16::from_be_bytes([hi, lo])),
         _ => return false,
@@ -395,20 +388,13 @@ fn form_of(desc: &ReqDesc, frame: &[u8]) -> Option<Form> {
     Form::of_meta(flags.strip_suffix(b"\r").unwrap_or(flags))
 }
 
-/// The request text of a descriptor, in its frame.
-#[inline]
-fn text<'a>(desc: &ReqDesc, frame: &'a [u8]) -> Option<&'a [u8]> {
-    let start = usize::from(desc.payload_off);
-    frame.get(start..start + usize::from(desc.payload_len))
-}
-
 /// Puts into the descriptor what stands behind the verb of a command in text, in nearly all a key.
 /// Nothing but memory's readiness depends on the guess, and whether the key has been hashed.
 #[inline]
 fn guess_key<'a>(desc: &mut ReqDesc, frame: &'a [u8]) -> Option<&'a [u8]> {
     /// Longest verb that is looked behind (`prepend`, `replace`), and the blank.
     const VERB_MAX: usize = 8;
-    let text = text(desc, frame)?;
+    let text = desc.text(frame)?;
     let start = match text {
         // The usual verb.
         [b's', b'e', b't', b' ', ..] => 4,
@@ -487,7 +473,7 @@ fn read_at(
     };
     let datagram = frame.get(l4 + 8..l4 + udp_len).unwrap_or_default();
     let (_, text) = udp_frame::split(datagram)?;
-    let start = l4 + 8 + udp_frame::HEADER_BYTES;
+    let start = l4 + TEXT_AFTER_UDP;
     let (Ok(payload_off), Ok(payload_len)) = (u16::try_from(start), u16::try_from(text.len()))
     else {
         return Err(BadReason::FRAME_SHORT);

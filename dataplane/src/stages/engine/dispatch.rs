@@ -23,6 +23,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use wire::udp_frame::TEXT_AFTER_UDP;
 
 /// An engine beside the CPU's, and how to use it.
 pub struct Offloading {
@@ -45,8 +46,6 @@ const WAIT_MAX: Duration = Duration::from_micros(50);
 const PROBE_AFTER: Duration = Duration::from_millis(10);
 /// Fewest requests that show something of the GPU.
 const PROBE_LEAST: usize = 16;
-/// From a UDP header to a request.
-const UDP_AND_FRAME_HEADER_BYTES: usize = 16;
 /// Longest queue of start times: more than there are places.
 const STARTED_MAX: usize = 64;
 
@@ -206,7 +205,7 @@ impl Accelerator {
 /// engines read every request, and one in the wrong batch only takes longer.
 #[inline]
 pub fn is_look_up(frame: &[u8], l4: u8) -> bool {
-    let at = usize::from(l4) + UDP_AND_FRAME_HEADER_BYTES;
+    let at = usize::from(l4) + TEXT_AFTER_UDP;
     match frame.get(at..).and_then(<[u8]>::first_chunk) {
         // What nearly all are.
         Some(b"get ") => true,

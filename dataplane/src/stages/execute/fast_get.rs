@@ -132,7 +132,7 @@ impl<'a> FastGet<'a> {
         }
         for (asked, facts) in desc.keys.iter().zip(facts()) {
             let found = Seen { class: facts.item_class.into(), bytes: facts.value_len.into() };
-            self.observer.key(key(frame, asked).unwrap_or_default(), Some(found), false);
+            self.observer.key(asked.bytes(frame.bytes()).unwrap_or_default(), Some(found), false);
         }
         self.done.replies += 1;
         self.done.requests += 1;
@@ -176,7 +176,7 @@ impl<'a> FastGet<'a> {
         head: &ReplyHead,
     ) -> Option<(ItemRef<'a>, &'a [u8])> {
         let [asked, ..] = &desc.keys;
-        let key = key(frame, asked)?;
+        let key = asked.bytes(frame.bytes())?;
         if (desc.verb, desc.n_keys, asked.hint) != (Verb::GET, 1, Hint::HIT)
             || entry.flags.has(EntryFlags::LIMITED)
             || !head_fits(frame.bytes(), headers(entry), head, key)
@@ -226,7 +226,7 @@ impl<'a> FastGet<'a> {
         let n_keys = if N == 1 { 1 } else { usize::from(desc.n_keys) };
         let places = items.iter_mut().zip(&mut keys);
         for ((place, asked), its) in places.zip(&desc.keys).take(n_keys) {
-            *asked = key(frame, its).unwrap_or_default();
+            *asked = its.bytes(frame.bytes()).unwrap_or_default();
             *place = self.item(asked, its, desc.verb);
             if let Some(item) = place {
                 text_max += VALUE_OVERHEAD_BYTES + item.key().len() + item.value().len();
@@ -307,13 +307,6 @@ impl<'a> FastGet<'a> {
         }
         item
     }
-}
-
-/// The key that the descriptor means.
-#[inline]
-pub(super) fn key<'f>(frame: &'f Frame, desc: &KeyDesc) -> Option<&'f [u8]> {
-    let start = usize::from(desc.off);
-    frame.bytes().get(start..start + usize::from(desc.len))
 }
 
 /// The sum of the UDP payload of a reply that holds this one item's value, by the sum that the

@@ -5,8 +5,6 @@
 //! read it; nothing was done.
 
 use super::Execute;
-use super::fast_get::key;
-use super::strict::text;
 use crate::commands::plain_stored;
 use driver_shim::Frame;
 use gpu::{Entry, EntryFlags, ReqDesc};
@@ -26,7 +24,7 @@ impl Execute {
         entry: &Entry,
         desc: &ReqDesc,
     ) -> Option<&'static [u8]> {
-        let text = text(frame, desc);
+        let text = desc.text(frame.bytes())?;
         if self.server.dialects.of(*text.first()?) != Dialect::Ascii {
             return None;
         }
@@ -44,6 +42,6 @@ impl Execute {
 #[inline(always)]
 fn known_hash(asked: &[u8], frame: &Frame, desc: &ReqDesc) -> Option<KeyHash> {
     let [guessed, ..] = &desc.keys;
-    let known = key(frame, guessed).is_some_and(|key| std::ptr::eq(key, asked));
+    let known = guessed.bytes(frame.bytes()).is_some_and(|key| std::ptr::eq(key, asked));
     (known && desc.hash != 0).then_some(KeyHash(desc.hash))
 }

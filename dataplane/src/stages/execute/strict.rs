@@ -77,7 +77,7 @@ impl Execute {
         entry: &Entry,
         desc: &ReqDesc,
     ) -> Option<(Kind, Line)> {
-        let text = text(frame, desc);
+        let text = desc.text(frame.bytes()).unwrap_or_default();
         let first = text.first().copied()?;
         if !Command::may_be_answered_in_a_line(first) {
             return None;
@@ -110,7 +110,7 @@ impl Execute {
     ) -> Kind {
         let mut kind = Kind::Other;
         self.text.clear();
-        self.text.extend_from_slice(text(&frame, desc));
+        self.text.extend_from_slice(desc.text(frame.bytes()).unwrap_or_default());
         let first = self.text.first().copied().unwrap_or_default();
         let dialect = self.server.dialects.of(first);
         let most = allowance(entry, desc.payload_len, self.amp_factor);
@@ -237,13 +237,6 @@ impl Sink for Line {
             self.len += bytes.len();
         }
     }
-}
-
-/// The request's text.
-#[inline]
-pub(super) fn text<'f>(frame: &'f Frame, desc: &ReqDesc) -> &'f [u8] {
-    let start = usize::from(desc.payload_off);
-    frame.bytes().get(start..start + usize::from(desc.payload_len)).unwrap_or_default()
 }
 
 /// What the engine found of the one key of a request that it did not understand, in the request's

@@ -4,10 +4,11 @@
 //! request's have. Nothing fails.
 
 use crate::plain::family::{FRAME, Headers, V4};
-use crate::plain::seal::{AROUND_TEXT, LESS_FIXED};
+use crate::plain::seal::LESS_FIXED;
 use crate::plain::sum::of;
 use crate::plain::vector::{PROTOCOL, Vector};
 use crate::plain::window::{L4, REQUEST_ID, TEXT, part, put};
+use wire::udp_frame::TEXT_AFTER_UDP;
 
 /// A text, and the sum of what goes with it.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(super) struct Fixed<const N: usize> {
 impl<const N: usize> Fixed<N> {
     #[expect(clippy::cast_possible_truncation, reason = "some tens of bytes")]
     pub(super) const fn new(text: &[u8; N]) -> Self {
-        let udp_len = (AROUND_TEXT + N) as u16;
+        let udp_len = (TEXT_AFTER_UDP + N) as u16;
         let sum = beside(udp_len) + of(text) as u32;
         Self { text: *text, udp_len, sum }
     }
@@ -57,7 +58,7 @@ pub(super) fn write_line<const BY_PORT: bool>(
     for (to, from) in bytes.iter_mut().skip(TEXT).zip(line) {
         *to = *from;
     }
-    let udp_len = u16::try_from(AROUND_TEXT + line.len()).unwrap_or(0);
+    let udp_len = u16::try_from(TEXT_AFTER_UDP + line.len()).unwrap_or(0);
     let sum = beside(udp_len) + u32::from(of(line));
     finish::<BY_PORT>((bytes, V4), udp_len, ip_sum, sum, vector);
     udp_len

@@ -7,15 +7,15 @@
 
 use super::flags::Flags;
 use super::long_key::long_word_len;
-use crate::plain::requests::{AROUND_KEY, VERB};
-use crate::plain::seal::AROUND_TEXT;
+use crate::plain::requests::{GET, UDP_AROUND_KEY};
 use crate::plain::vector::{KEY_BLOCK, Vector};
 use crate::plain::window::{L4, TEXT, UDP_LEN, WINDOW, part};
 use memcache::binary::{HEADER_BYTES, REQUEST_MAGIC, opcode};
 use memcache::{Dialects, KEY_MAX_BYTES};
 use std::ops::RangeInclusive;
+use wire::udp_frame::TEXT_AFTER_UDP;
 
-/// The third byte of the memcached frame header, where [`VERB`] stands.
+/// The third byte of the memcached frame header, where [`GET`] stands.
 pub(super) const FORM_AT: usize = TEXT - 4;
 /// The same for `mg`, and for the magic byte, with ones where a frame must agree.
 const META: u64 = u64::from_le_bytes(*b"\0\x01\0\0mg \0");
@@ -25,7 +25,7 @@ const BINARY_MASK: u64 = u64::MAX >> 24;
 
 /// UDP length of the longest `get` of a short key.
 #[expect(clippy::cast_possible_truncation, reason = "some tens of bytes")]
-const SHORT_MAX: u16 = (AROUND_KEY + KEY_BLOCK) as u16;
+const SHORT_MAX: u16 = (UDP_AROUND_KEY + KEY_BLOCK) as u16;
 
 /// How a get of one key is written, and is to be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Form {
     #[inline(always)]
     pub(super) fn beginning(self) -> (u64, u64) {
         match self {
-            Self::Text | Self::Long => (u64::MAX, VERB),
+            Self::Text | Self::Long => (u64::MAX, GET),
             Self::Meta => (META_MASK, META),
             Self::Binary => (BINARY_MASK, BINARY),
         }
@@ -106,7 +106,7 @@ impl Form {
     /// The length of a request's text.
     #[inline(always)]
     pub(super) fn text_len(window: &[u8; WINDOW]) -> usize {
-        usize::from(u16::from_be_bytes(*part(window, UDP_LEN))).wrapping_sub(AROUND_TEXT)
+        usize::from(u16::from_be_bytes(*part(window, UDP_LEN))).wrapping_sub(TEXT_AFTER_UDP)
     }
 
     /// The length of the key, if the datagram is a request of this form, which it begins like, and nothing else.
@@ -121,14 +121,14 @@ impl Form {
         let (at, end) = (self.key_at(), L4 + udp_len);
         let len = match self {
             Self::Text => {
-                let len = udp_len.wrapping_sub(AROUND_KEY);
+                let len = udp_len.wrapping_sub(UDP_AROUND_KEY);
                 let is_one = len.wrapping_sub(1) < KEY_BLOCK
                     && *part(window, at + len) == *b"\r\n"
                     && vector.is_word(part(window, at), len);
                 is_one.then_some(len)?
             }
             Self::Long => {
-                let len = udp_len.wrapping_sub(AROUND_KEY);
+                let len = udp_len.wrapping_sub(UDP_AROUND_KEY);
                 let is_one = (KEY_BLOCK + 1..=KEY_MAX_BYTES).contains(&len)
                     && *part(window, at + len) == *b"\r\n"
                     && long_word_len(window, at, vector) == len;
@@ -147,7 +147,7 @@ impl Form {
                 let len = usize::from(u16::from_be_bytes([k1, k0]));
                 let is_one = (extras, kind) == (0, 0)
                     && [b3, b2, b1, b0] == [0, 0, k1, k0]
-                    && AROUND_TEXT + HEADER_BYTES + len == udp_len
+                    && TEXT_AFTER_UDP + HEADER_BYTES + len == udp_len
                     && len.wrapping_sub(1) < KEY_BLOCK
                     && matches!(op, opcode::GET | opcode::GETQ | opcode::GETK | opcode::GETKQ)
                     && dialects == Dialects::Auto;

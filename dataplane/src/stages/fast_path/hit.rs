@@ -7,12 +7,12 @@
 
 use super::fixed_replies::Fixed;
 use super::form::Form;
-use super::line::{Digit, Line, TAIL};
+use super::line::{Digit, Line};
 use super::seal_text::put_value;
 use super::{binary, meta};
 use crate::observe::Server;
 use crate::plain::family::{FRAME, Headers};
-use crate::plain::seal::END;
+use crate::plain::seal::{END, TAIL};
 use crate::plain::sum;
 use crate::plain::vector::{KEY_BLOCK, Portable, Vector};
 use crate::plain::window::{TEXT, UDP_SUM, WINDOW, part, put};

@@ -3,14 +3,11 @@
 //! In: a value's length and its item's flags. Out: ` <flags> <bytes>\r\n`, from a table where there are no
 //! flags.
 
-use crate::plain::sum::{less, of};
+use crate::plain::requests::UDP_AROUND_KEY;
+use crate::plain::seal::TAIL;
+use crate::plain::sum::{LINE_END, less, of};
 use crate::plain::window::{WINDOW, put};
-use wire::udp_frame::{HEADER_BYTES, PAYLOAD_MAX_BYTES};
-
-/// Behind the value.
-pub(super) const TAIL: &[u8; 7] = b"\r\nEND\r\n";
-/// Behind the key of a request.
-const LINE_END: u16 = of(b"\r\n");
+use wire::udp_frame::{PAYLOAD_MAX_BYTES, TEXT_AFTER_UDP};
 
 /// ` <flags> <bytes>\r\n`, and what follows from it.
 #[derive(Debug, Clone, Copy)]
@@ -32,9 +29,7 @@ pub(super) struct Line {
 /// Bytes that a line may have: two blanks, ten digits, four, and its end.
 const LEN_MAX: usize = 18;
 /// UDP length of a reply beside key, line and value.
-const AROUND: usize = 8 + HEADER_BYTES + b"VALUE ".len() + TAIL.len();
-/// And that of a request beside its key.
-const ASKED_AROUND: usize = 8 + HEADER_BYTES + b"get ".len() + b"\r\n".len();
+const AROUND: usize = TEXT_AFTER_UDP + b"VALUE ".len() + TAIL.len();
 
 impl Line {
     /// The line for a value of this length and no flags. `None`: it does not fit a datagram.
@@ -93,7 +88,7 @@ impl Line {
             n += 1;
         }
         let around_key = (AROUND + len + value_len) as u16;
-        let longer = (2 * (around_key - ASKED_AROUND as u16)).swap_bytes() as u32;
+        let longer = (2 * (around_key - UDP_AROUND_KEY as u16)).swap_bytes() as u32;
         Self {
             text: words,
             text_end: u16::from_le_bytes([text[16], text[17]]),

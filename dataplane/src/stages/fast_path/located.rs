@@ -16,7 +16,7 @@ use super::shape::Plain;
 use super::totals::{Totals, next_of};
 use super::{Answered, Context, FastPath, Pass, ROWS, Rows, whole};
 use crate::plain::family::FRAME;
-use crate::plain::requests::{KEY, LOOK, PLAIN_AROUND_KEY, Requests};
+use crate::plain::requests::{FRAME_AROUND_KEY, KEY, LOOK, Requests};
 use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
 use crate::plain::window::{ADDRESSES, part};
 use driver_shim::{BURST_MAX, Frame, Region, TxCaps};
@@ -175,7 +175,7 @@ impl Work for PlainGets<'_> {
             let bytes = frame.window::<FRAME>().filter(|_| region.owns(frame));
             let asked = bytes.and_then(|bytes| requests.shaped(frame, part(bytes, 0), vector));
             // Not padded, so that the entry says how long the key is.
-            let len = |key_len: u8| PLAIN_AROUND_KEY + usize::from(key_len);
+            let len = |key_len: u8| FRAME_AROUND_KEY + usize::from(key_len);
             let is_plain = asked.is_some_and(|asked| frame.len() == len(asked.key_len));
             plain |= u64::from(is_plain) << n;
         }

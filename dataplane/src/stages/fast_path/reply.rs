@@ -8,7 +8,7 @@ use super::bits_of;
 use super::form::Form;
 use super::hit::Request;
 use super::shape::Shape;
-use super::totals::{AROUND_KEY, next_of};
+use super::totals::{TEXT_AROUND_KEY, next_of};
 use crate::observe::Observer;
 use crate::plain::family::{FRAME, Headers, finish};
 use crate::plain::requests::KEY;
@@ -52,7 +52,7 @@ impl Pass<'_, '_> {
             let is_strict = !form.is_text();
             let keys_len = match form {
                 Form::Text | Form::Long => key_len.into(),
-                _ => (Form::text_len(window) as u64).saturating_sub(AROUND_KEY),
+                _ => (Form::text_len(window) as u64).saturating_sub(TEXT_AROUND_KEY),
             };
             let request = Request { headers, form, key_len, ip_sum };
             let udp_len = match found[n] {

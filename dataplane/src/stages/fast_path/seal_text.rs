@@ -4,13 +4,11 @@
 //! does not fit is not written, and the caller has seen that it fits.
 
 use crate::plain::family::{FRAME, Headers};
-use crate::plain::seal::{AROUND_TEXT, LESS_FIXED};
-use crate::plain::vector::{PROTOCOL, Vector};
+use crate::plain::seal::LESS_FIXED;
+use crate::plain::vector::{PROTOCOL, SHORT, Vector};
 use crate::plain::window::{L4, REQUEST_ID, TEXT, WINDOW, part};
 use base::small_bytes;
-
-/// Most bytes of text that are summed without a loop.
-const SHORT: usize = 128;
+use wire::udp_frame::TEXT_AFTER_UDP;
 
 /// Writes a value, and returns where it ends.
 #[inline(always)]
@@ -34,7 +32,7 @@ pub(super) fn seal<const BY_PORT: bool>(
 ) -> u16 {
     let Some(window) = headers.window(bytes) else { return 0 };
     let text_len = end - TEXT;
-    let udp_len = u16::try_from(AROUND_TEXT + text_len).unwrap_or(0);
+    let udp_len = u16::try_from(TEXT_AFTER_UDP + text_len).unwrap_or(0);
     let sum = if BY_PORT {
         0
     } else {

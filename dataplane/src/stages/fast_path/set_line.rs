@@ -8,12 +8,12 @@ use super::long_key::long_word_len;
 use crate::plain::datagram::sums_hold;
 use crate::plain::family::{FRAME, V4, window};
 use crate::plain::requests::Requests;
-use crate::plain::seal::AROUND_TEXT;
 use crate::plain::sum::fold32;
 use crate::plain::vector::{KEY_BLOCK, LONG_BLOCK, Vector};
 use crate::plain::window::{ADDRESSES, L4, TEXT, WINDOW, part};
 use driver_shim::Frame;
 use store::SUM_KEPT_MIN_BYTES;
+use wire::udp_frame::TEXT_AFTER_UDP;
 
 /// From the third byte of the memcached frame header on: whole, reserved bytes, verb.
 const SET: u64 = u64::from_le_bytes(*b"\0\x01\0\0set ");
@@ -120,7 +120,7 @@ impl Requests {
             value_len: line.value_len as u16,
             // Items keep it as numbers whose most significant byte comes first.
             value_sum: value_sum.map(u16::swap_bytes),
-            text_len: (udp_len - AROUND_TEXT) as u16,
+            text_len: (udp_len - TEXT_AFTER_UDP) as u16,
             ip_sum,
             frame: n as u8,
             key_len: key_len as u8,

@@ -15,8 +15,8 @@ use super::totals::{Totals, next_of};
 use crate::observe::Observer;
 use crate::plain::datagram::sums_hold;
 use crate::plain::family::{FRAME, Headers, V4, finish};
-use crate::plain::requests::Requests;
-use crate::plain::seal::{AROUND_TEXT, END};
+use crate::plain::requests::{GET, Requests};
+use crate::plain::seal::END;
 use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
 use crate::plain::window::{ADDRESSES, L4, TEXT, WINDOW, part, put};
 use base::small_bytes;
@@ -24,10 +24,9 @@ use driver_shim::{BURST_MAX, Frame, Region};
 use memcache::Dialects;
 use memcache::text::VALUE_OVERHEAD_BYTES;
 use store::{Fetched, Guard, ItemRef, KeyHash, Liveness};
-use wire::udp_frame::PAYLOAD_MAX_BYTES;
+use wire::udp_frame::{PAYLOAD_MAX_BYTES, TEXT_AFTER_UDP};
 
-/// From the third byte of the memcached frame header on: whole, reserved bytes, verb.
-const GET: u64 = u64::from_le_bytes(*b"\0\x01\0\0get ");
+/// As [`GET`].
 const GETS: u64 = u64::from_le_bytes(*b"\0\x01\0\0gets");
 /// Most text of a usual request's frame, and what of it is kept: so that each of its keys has a whole block.
 const USUAL: usize = 128;
@@ -137,7 +136,7 @@ impl Requests {
             return None;
         }
         asked.ip_sum = self.trusted(addresses)?;
-        asked.text_len = u16::try_from(udp_len - AROUND_TEXT).ok()?;
+        asked.text_len = u16::try_from(udp_len - TEXT_AFTER_UDP).ok()?;
         (asked.with_cas, asked.far) = (with_cas, 0);
         asked.usual = !asked.has_long && !with_cas && frame.len() <= TEXT + USUAL;
         Some(())

@@ -6,7 +6,7 @@ use crate::counters::WorkerCounters;
 use crate::observe::{LookUps, Observer};
 
 /// Bytes of a request's text beside its key.
-pub(super) const AROUND_KEY: u64 = (b"get ".len() + b"\r\n".len()) as u64;
+pub(super) const TEXT_AROUND_KEY: u64 = (b"get ".len() + b"\r\n".len()) as u64;
 
 /// What a burst's requests did, to be counted at its end.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(super) struct Totals {
     /// It was written by another engine, as it is.
     pub(super) whole: u64,
     /// Lengths of the replies beside a plain frame's headers, and those of the keys from bit 32 on, which is to say of
-    /// requests' texts beside [`AROUND_KEY`]: one sum for both.
+    /// requests' texts beside [`TEXT_AROUND_KEY`]: one sum for both.
     pub(super) lengths: u64,
     /// Frame n is a get of several keys; how many they were in all, and how many were found.
     pub(super) several: u64,
@@ -37,7 +37,7 @@ impl Totals {
     pub(super) fn reply_to_several(&mut self, n: usize, udp_len: u16, text_len: u16) {
         self.frames |= 1 << n;
         self.several |= 1 << n;
-        let keys_len = u64::from(text_len).saturating_sub(AROUND_KEY);
+        let keys_len = u64::from(text_len).saturating_sub(TEXT_AROUND_KEY);
         self.lengths += u64::from(udp_len) | keys_len << 32;
     }
 
@@ -96,7 +96,7 @@ impl Totals {
             observer.sets(sets);
             counters.slow.add(sets);
         }
-        let gets_len = (self.lengths >> 32) + gets * AROUND_KEY;
+        let gets_len = (self.lengths >> 32) + gets * TEXT_AROUND_KEY;
         observer.ops.bytes_read.add(gets_len + self.sets_len);
     }
 }

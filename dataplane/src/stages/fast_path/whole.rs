@@ -5,18 +5,18 @@
 
 use crate::plain::family::{V4, finish};
 use crate::plain::requests::{LOOK, Requests};
-use crate::plain::seal::AROUND_TEXT;
 use crate::plain::window::{ADDRESSES, TEXT, UDP_SUM, WINDOW, part, put};
 use base::checksum::udp_field;
 use base::small_bytes;
 use driver_shim::Frame;
 use gpu::WholeReply;
+use wire::udp_frame::TEXT_AFTER_UDP;
 
 /// Returns the reply's UDP length. `None`: the frame is as it was.
 #[inline(always)]
 pub(super) fn write(frame: &mut Frame, reply: &WholeReply, requests: &mut Requests) -> Option<u16> {
     let text = reply.text.get(..usize::from(reply.facts.text_len))?;
-    let udp_len = u16::try_from(AROUND_TEXT + text.len()).ok()?;
+    let udp_len = u16::try_from(TEXT_AFTER_UDP + text.len()).ok()?;
     let addresses = u64::from_le_bytes(*part(frame.window::<LOOK>()?, ADDRESSES));
     requests.trusted(addresses)?;
     let mut open = frame.open::<WINDOW>()?;
