@@ -193,7 +193,7 @@ impl Recorder {
         Self { line, running: None }
     }
 
-    pub(crate) fn line(&self) -> Arc<Channel> {
+    pub(crate) fn channel(&self) -> Arc<Channel> {
         Arc::clone(&self.line)
     }
 

@@ -1,4 +1,4 @@
-//! A worker's accounting of frames: its counters, and the tap through which captures see frames.
+//! A worker's accounting of frames: its counters, and the recorder through which captures see frames.
 //!
 //! In: what happens to frames. Out: counts, and copies where a capture is running. Nothing fails.
 
@@ -15,13 +15,13 @@ use wire::DropReason;
 pub struct Accounts {
     counters: Arc<WorkerCounters>,
     /// For captures.
-    pub(crate) tap: Recorder,
+    pub(crate) recorder: Recorder,
 }
 
 impl Accounts {
     /// The books of a worker with ports of these names, whose clock began then.
     pub fn new(counters: Arc<WorkerCounters>, started: Instant, ports: Vec<String>) -> Self {
-        Self { counters, tap: Recorder::new(Arc::new(Channel::new(started, ports))) }
+        Self { counters, recorder: Recorder::new(Arc::new(Channel::new(started, ports))) }
     }
 
     pub(crate) fn counters(&self) -> Arc<WorkerCounters> {
@@ -31,7 +31,7 @@ impl Accounts {
     /// Drops a port's frame, by name. The only place where a received frame ends without an
     /// answer.
     pub fn drop_frame(&self, frame: Frame, port: usize, reason: DropReason) {
-        self.tap.dropped(&frame, port, reason);
+        self.recorder.dropped(&frame, port, reason);
         drop(frame);
         self.counters.count_drop(reason);
     }

@@ -14,7 +14,7 @@ pub(crate) mod vector;
 pub(crate) mod window;
 
 pub use requests::Requests;
-use vector::{Portable, Work};
+use vector::{Compiled, Portable};
 
 /// How plain requests are worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,7 +42,7 @@ impl PlainMode {
 
 impl PlainMode {
     #[inline(always)]
-    pub(crate) fn carry_out<W: Work>(self, work: W) -> W::Done {
+    pub(crate) fn carry_out<W: Compiled>(self, work: W) -> W::Done {
         #[cfg(target_arch = "x86_64")]
         if self == Self::Vector
             && let Some(vector) = vector::Avx2::detect()

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wire::DropReason;
-use wire::{Class, Plain, Respond, classify};
+use wire::{Class, PlainMatcher, Respond, classify};
 
 /// Turns without work after which a worker that may sleep does.
 const SPIN_TURNS: u32 = 64;
@@ -44,13 +44,13 @@ const IDLE_AWAKENED_MAX: Duration = Duration::from_millis(20);
 const QUEUED_MAX: Duration = Duration::from_millis(50);
 /// Longest wait for the engine when a worker drains.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// Batches of writes: one fills while the CPU engine has the other.
-const WRITE_BATCHES: usize = 2;
+/// Batches for the CPU engine alone: one fills while the CPU engine has the other.
+const CPU_ONLY_BATCHES: usize = 2;
 
 struct PortEnd {
     rx: Box<dyn RxQueue>,
     tx: Tx,
-    plain: Plain,
+    plain: PlainMatcher,
     /// The fast path's constants of the port.
     requests: fast_path::Requests,
     exception_path: Option<Arc<ExceptionPath>>,
@@ -64,10 +64,10 @@ pub struct Worker {
     gate: Gate,
     too_long: TooLong,
     // Before `region`, which it reads from, and before the batches, which it may be at work on.
-    engine: Dispatch,
+    dispatch: Dispatch,
     batcher: Batcher,
     /// Beside another engine: what is no look-up, for the CPU engine alone.
-    writes: Option<Batcher>,
+    cpu_only: Option<Batcher>,
     /// Frames of the batches that are with the engine, by batch id.
     with_engine: Vec<Vec<Frame>>,
     execute: Execute,
@@ -92,8 +92,8 @@ impl Worker {
     }
 
     /// Where to order captures.
-    pub fn capture_line(&self) -> Arc<Channel> {
-        self.accounts.tap.line()
+    pub fn capture_channel(&self) -> Arc<Channel> {
+        self.accounts.recorder.channel()
     }
 
     /// Works until `stop` is set, then answers what it has taken in and returns.
@@ -170,7 +170,7 @@ impl Worker {
     /// Never inlined: what a profiler sees of it and below is the cost of the data plane.
     #[inline(never)]
     pub fn turn(&mut self) -> usize {
-        self.accounts.tap.check_orders();
+        self.accounts.recorder.check_orders();
         let now_ns = self.now_ns();
         let mut work = 0;
         for index in 0..self.ports.len() {
@@ -208,7 +208,7 @@ impl Worker {
             && let Some(path) = &port.exception_path
         {
             path.take_outgoing(&mut burst);
-            self.accounts.tap.unasked(&mut burst);
+            self.accounts.recorder.unasked(&mut burst);
             work += burst.len();
             for frame in burst.drain(..) {
                 port.tx.push(frame, Meaning::Kernel, &self.accounts);
@@ -217,7 +217,7 @@ impl Worker {
         if port.announcer.as_ref().is_some_and(|announcer| announcer.take()) {
             let without_slot = announce(port.plain.local(), &self.region, &mut burst);
             self.accounts.announcements_lost.add(without_slot as u64);
-            self.accounts.tap.unasked(&mut burst);
+            self.accounts.recorder.unasked(&mut burst);
             work += burst.len();
             for frame in burst.drain(..) {
                 port.tx.push(frame, Meaning::Announcement, &self.accounts);
@@ -227,21 +227,26 @@ impl Worker {
         if self.batcher.takes(BURST_MAX) {
             let received = rx::receive(port.rx.as_mut(), &mut burst, now_ns);
             self.accounts.received.add(received as u64);
-            self.accounts.tap.received(&mut burst, index, port.plain.local().service_port, now_ns);
+            self.accounts.recorder.received(
+                &mut burst,
+                index,
+                port.plain.local().service_port,
+                now_ns,
+            );
             work += received;
             if self.reads.is_some() && leads(&burst) {
                 self.take_reads(&mut burst, index);
             }
             let plain = self.answer_fast(&mut burst, index, now_ns);
             if plain != 0 {
-                self.sort_plain(&mut burst, plain, index, now_ns);
+                self.divide(&mut burst, plain, index, now_ns);
             }
             // A burst of others may have some, too.
             if self.reads.is_some() && !burst.is_empty() {
                 self.take_reads(&mut burst, index);
             }
             for frame in burst.drain(..) {
-                self.sort(frame, index, now_ns);
+                self.carry_out(frame, index, now_ns);
             }
             if self.streams.is_some() {
                 self.take_segments(now_ns);
@@ -258,10 +263,10 @@ impl Worker {
         let (Some(fast_path), Some(port)) = (&mut self.fast_path, self.ports.get_mut(index)) else {
             return 0;
         };
-        if burst.is_empty() || self.accounts.tap.is_running() {
+        if burst.is_empty() || self.accounts.recorder.is_running() {
             return 0;
         }
-        if self.writes.is_some() {
+        if self.cpu_only.is_some() {
             return self.answer_beside(burst, index, now_ns);
         }
         let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
@@ -273,7 +278,7 @@ impl Worker {
 
     /// Stage 3's verdict on one frame, carried out.
     #[inline(always)]
-    fn sort(&mut self, mut frame: Frame, index: usize, now_ns: u64) {
+    fn carry_out(&mut self, mut frame: Frame, index: usize, now_ns: u64) {
         let Some(port) = self.ports.get_mut(index) else { return };
         // The engine addresses slots by their numbers alone.
         if !self.region.owns(&frame) {
@@ -411,8 +416,8 @@ impl Worker {
     /// Where a request goes: beside another engine by what it is, else all to one.
     #[inline(always)]
     fn batcher_for(&mut self, frame: &Frame, entry: &Entry) -> &mut Batcher {
-        match &mut self.writes {
-            Some(writes) if !is_look_up(frame.bytes(), entry.l4) => writes,
+        match &mut self.cpu_only {
+            Some(cpu_only) if !is_look_up(frame.bytes(), entry.l4) => cpu_only,
             _ => &mut self.batcher,
         }
     }
@@ -427,7 +432,7 @@ impl Worker {
     }
 
     fn queued(&self) -> usize {
-        self.batcher.queued() + self.writes.as_ref().map_or(0, Batcher::queued)
+        self.batcher.queued() + self.cpu_only.as_ref().map_or(0, Batcher::queued)
     }
 
     /// Stages 4 to 6: gives the engine what is due and answers what it is done with.
@@ -447,8 +452,8 @@ impl Worker {
     }
 
     fn ship(&mut self, now_ns: u64, all: bool) -> usize {
-        let writes = self.writes.as_mut().and_then(|writes| writes.ready(now_ns, true));
-        if let Some(pending) = writes {
+        let cpu_only = self.cpu_only.as_mut().and_then(|cpu_only| cpu_only.ready(now_ns, true));
+        if let Some(pending) = cpu_only {
             return self.ship_one(pending, now_ns, true);
         }
         match self.batcher.ready(now_ns, all) {
@@ -457,14 +462,14 @@ impl Worker {
         }
     }
 
-    /// Gives an engine a batch; the CPU engine, if `writes`.
+    /// Gives an engine a batch; the CPU engine, if `cpu_only`.
     #[inline(always)]
-    fn ship_one(&mut self, pending: Pending, now_ns: u64, writes: bool) -> usize {
+    fn ship_one(&mut self, pending: Pending, now_ns: u64, cpu_only: bool) -> usize {
         let Pending { frames, meta } = pending;
         let (id, requests) = (meta.id as usize, frames.len());
         let came_ns = frames.first().map_or(now_ns, |oldest| oldest.stamp_ns);
         let submitted =
-            if writes { self.engine.submit_to_cpu(meta) } else { self.engine.submit(meta) };
+            if cpu_only { self.dispatch.submit_to_cpu(meta) } else { self.dispatch.submit(meta) };
         match submitted {
             Ok(()) => {
                 if let Some(place) = self.with_engine.get_mut(id) {
@@ -485,9 +490,9 @@ impl Worker {
 
     /// Whose batch that is.
     fn batcher_of(&mut self, id: u32) -> &mut Batcher {
-        let of_writes = self.is_of_writes(id);
-        match &mut self.writes {
-            Some(writes) if of_writes => writes,
+        let is_cpu_only = self.is_cpu_only(id);
+        match &mut self.cpu_only {
+            Some(cpu_only) if is_cpu_only => cpu_only,
             _ => &mut self.batcher,
         }
     }
@@ -495,20 +500,20 @@ impl Worker {
     /// Beside another engine: whether the batch is one of those for the CPU engine alone. Look-ups have the
     /// first ids.
     #[inline(always)]
-    fn is_of_writes(&self, id: u32) -> bool {
-        id as usize >= self.with_engine.len() - WRITE_BATCHES
+    fn is_cpu_only(&self, id: u32) -> bool {
+        id as usize >= self.with_engine.len() - CPU_ONLY_BATCHES
     }
 
     fn finish(&mut self, now_ns: u64) -> usize {
-        let Some((mut meta, outcome)) = self.engine.poll() else { return 0 };
+        let Some((mut meta, outcome)) = self.dispatch.poll() else { return 0 };
         let mut frames = match self.with_engine.get_mut(meta.id as usize) {
             Some(place) => std::mem::take(place),
             None => return 0,
         };
         let requests = frames.len();
-        if self.writes.is_some() && !self.is_of_writes(meta.id) {
+        if self.cpu_only.is_some() && !self.is_cpu_only(meta.id) {
             self.answer_located(&mut frames, &mut meta);
-            self.engine.complete(&mut meta);
+            self.dispatch.complete(&mut meta);
         }
         let (ports, gate) = (&mut self.ports, &mut self.gate);
         self.execute.answer(&mut frames, &meta, outcome, &self.accounts, |reply, entry| {

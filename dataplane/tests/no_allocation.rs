@@ -179,7 +179,7 @@ fn the_data_path_allocates_nothing() {
     let fast_path = PlainMode::default();
     let mut worker = worker(templates(), BatchMode::Fixed, policy(), fast_path, &announcer);
     let counters = worker.counters();
-    let line = worker.capture_line();
+    let line = worker.capture_channel();
     let mut work = |requests: u64| {
         let until = counters.received.get() + requests;
         while counters.received.get() < until {

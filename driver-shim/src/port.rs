@@ -165,7 +165,7 @@ impl Default for Silence {
 
 impl Silence {
     /// Something has come.
-    pub fn ends(&self) {
+    pub fn note_received(&self) {
         self.heard.store(self.since.elapsed().as_secs(), Ordering::Relaxed);
     }
 

@@ -16,7 +16,7 @@ use wire::corrupt::Corruption;
 use wire::reply::turn_and_seal;
 use wire::udp::is_reflector;
 use wire::verify::{verify_ip4_header, verify_udp};
-use wire::{Local, Plain, tcp};
+use wire::{Local, PlainMatcher, tcp};
 
 const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const US: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -30,12 +30,12 @@ const KV_HEADER: [u8; 8] = [0x12, 0x34, 0, 0, 0, 1, 0, 0];
 static REGION: LazyLock<Region> = LazyLock::new(|| Region::new(64, Pages::Small).unwrap());
 
 /// A wire with an exception path and one without, a kernel socket, and a wire on which TCP and RDMA are served.
-static PLAIN: LazyLock<[Plain; 4]> = LazyLock::new(|| {
+static PLAIN: LazyLock<[PlainMatcher; 4]> = LazyLock::new(|| {
     let closed = Local::new(US, &[(OWN4, 24), (OWN6, 64)], PORT).unwrap();
     let open = Local { exception_path: true, ..closed.clone() };
     let socket = Local { any_destination: true, ..closed.clone() };
     let streams = Local { tcp_port: Some(PORT), rdma: true, ..open.clone() };
-    [open, closed, socket, streams].map(|local| Plain::new(Arc::new(local)))
+    [open, closed, socket, streams].map(|local| PlainMatcher::new(Arc::new(local)))
 });
 
 /// The target.

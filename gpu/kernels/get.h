@@ -100,7 +100,7 @@ __device__ __forceinline__ void get_plain(const Index &index, u32 mine, GetShare
   u32 off = key.off | key.len << 16;
   store16(words, make_uint4(VERDICT_READY | VERB_GET << 16 | 1 << 24, off + (6 << 16) - 4, 0, 0));
   store16(words + 4, make_uint4(off | found.hint << 24, found.location, 0, 0));
-  if (Search::KNOWS_VALUES && s.work.order.heads) keep_values(s, mine, found);
+  if (Search::KNOWS_VALUES && s.work.order.replies) keep_values(s, mine, found);
 }
 
 // What helpers do beside the main warps. All lanes of a warp take part, for votes.
@@ -144,7 +144,7 @@ __device__ __forceinline__ void get_requests(const PacketRegion &packets, const 
   __syncthreads();
 
   if (helper) store_descs(s, count_from(s, first), mine, at<ReqDesc>(order.descs) + first);
-  if (!order.heads) return;
+  if (!order.replies) return;
   if constexpr (Search::HAS_ROWS) {
     reply_by_rows(packets, index.rows, first, mine, count_from(s, first), s);
     return;
@@ -162,7 +162,7 @@ __device__ __forceinline__ void get_requests(const PacketRegion &packets, const 
     }
   }
   __syncthreads();
-  if (helper) store_heads(s, n, mine, at<ReplyHead>(order.heads) + first);
+  if (helper) store_heads(s, n, mine, at<ReplyHead>(order.replies) + first);
 }
 
 // The part of a batch that `s.work` names, and the word to the host if the others are done. `arrived`
@@ -189,13 +189,13 @@ __device__ inline void get_batch(const PacketRegion &packets, const Index &index
     *arrived = 0;
     __threadfence();
   }
-  store_release(&at<Place>(s.work.place)->done, s.work.order.rung);
+  store_release(&at<RingSlot>(s.work.place)->done, s.work.order.rung);
 }
 
 // A batch by launch: blocks of any number share it.
 template <class Search> __device__ inline void get(const GetParams &p, GetShared &s) {
   if (threadIdx.x == 0) {
-    s.work.order = at<const Place>(p.place)->order;
+    s.work.order = at<const RingSlot>(p.place)->order;
     s.work.place = p.place;
     s.work.part = u16(blockIdx.x);
     s.work.parts = u16(gridDim.x);

@@ -135,13 +135,13 @@ struct Index {
 
 // What the host orders: a batch, and its number in its ring.
 struct Order {
-  u64 entries, descs, heads;
+  u64 entries, descs, replies;
   u16 n, now;
   u32 rung;
 };
 
 // A slot of a submission ring, in mapped host memory: the host's line, then the device's.
-struct alignas(64) Place {
+struct alignas(64) RingSlot {
   Order order;
   u32 reserved0[8];
   u32 done, reserved1[15];

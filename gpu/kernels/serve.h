@@ -70,7 +70,7 @@ struct Poller {
         u32 number = ((seen >> 8 * i) + 1) & 0xff;
         u32 ring = DOORBELLS_PER_LANE * lane + i - CONTROL_BYTES;
         slot = ring * p.ring_places + (number & (p.ring_places - 1));
-        place = p.places + u64(slot) * sizeof(Place);
+        place = p.places + u64(slot) * sizeof(RingSlot);
         low = load16(at<const u8>(place));
         high = load16(at<const u8>(place) + 16);
         seen = (seen & ~(0xffu << 8 * i)) | number << 8 * i;

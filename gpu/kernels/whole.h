@@ -146,5 +146,5 @@ __device__ __forceinline__ void reply_by_rows(const PacketRegion &packets, const
       begin_reply(open_frame(packets, entry, s.frames[mine]), entry, desc, join_facts(table, desc), row);
   }
   __syncthreads();
-  store_replies(table, s, n, at<WholeReply>(s.work.order.heads) + first);
+  store_replies(table, s, n, at<WholeReply>(s.work.order.replies) + first);
 }

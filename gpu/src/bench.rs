@@ -17,7 +17,7 @@ use crate::host::{Column, HostMemory};
 use crate::layout::{Entry, ReplyHead, ReqDesc};
 use crate::params::{
     CuckooTable, DevAddr, DigestParams, Doorbells, GetParams, HashKey, Index, Op, Order,
-    PacketRegion, Place, ServeParams, SetTable, TABLE_KEY_MAX, UpdateCounts, UpdateParams, WAYS,
+    PacketRegion, RingSlot, ServeParams, SetTable, TABLE_KEY_MAX, UpdateCounts, UpdateParams, WAYS,
     Work, WorkQueue,
 };
 use crate::tables::{Bucket, Set, way_bytes};
@@ -139,7 +139,7 @@ impl Bench {
             lengths: Column::mapped(card, sizes.slots as usize)?,
             hashes: Column::mapped(card, sizes.slots as usize)?,
             sums: Column::mapped(card, sizes.slots as usize)?,
-            place: HostMemory::mapped(card, size_of::<Place>())?,
+            place: HostMemory::mapped(card, size_of::<RingSlot>())?,
             doorbells: HostMemory::mapped(card, size_of::<Doorbells>())?,
             queue: CardMemory::new(
                 card,
@@ -217,7 +217,7 @@ impl Bench {
         let order = Order {
             entries: memory.entries.at(),
             descs: memory.descs.at(),
-            heads: if with_heads { memory.heads.at() } else { DevAddr(0) },
+            replies: if with_heads { memory.heads.at() } else { DevAddr(0) },
             n: u16::try_from(memory.entries.len()).unwrap_or(0),
             now: (now & 0xffff) as u16,
             rung: self.rung,
@@ -454,7 +454,7 @@ impl Bench {
     fn is_done(&self) -> bool {
         // SAFETY: zeroed memory of that size and more, on a page, borrowed with the bench; what
         // kernels write there is atomic.
-        let place = unsafe { self.memory.place.start().cast::<Place>().as_ref() };
+        let place = unsafe { self.memory.place.start().cast::<RingSlot>().as_ref() };
         place.done.load(Ordering::Acquire) == self.rung
     }
 

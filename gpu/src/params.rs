@@ -119,7 +119,7 @@ pub struct Order {
     pub descs: DevAddr,
     /// Room for a [`crate::ReplyHead`] each, with rows for a [`crate::WholeReply`], or 0: none are
     /// requested.
-    pub heads: DevAddr,
+    pub replies: DevAddr,
     /// Requests.
     pub n: u16,
     /// The low half of the store's clock, in seconds: what recency is stamped with.
@@ -131,7 +131,7 @@ pub struct Order {
 /// A slot of a submission ring, in mapped host memory: the host's line, then the device's.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct Place {
+pub struct RingSlot {
     /// What is to be done. Kernels read it after a doorbell or a launch; the host writes it when
     /// `done` is the number that it ordered last.
     pub order: Order,
@@ -168,7 +168,7 @@ pub struct Doorbells {
 pub struct Work {
     /// The batch.
     pub order: Order,
-    /// Its [`Place`].
+    /// Its [`RingSlot`].
     pub place: DevAddr,
     /// Which word of [`ServeParams::arrived`] counts its parts.
     pub arrived: u32,
@@ -208,7 +208,7 @@ pub struct GetParams {
     pub packets: PacketRegion,
     /// What is looked up.
     pub index: Index,
-    /// The batch's [`Place`].
+    /// The batch's [`RingSlot`].
     pub place: DevAddr,
     /// A word of the device's own, 0 at first, by which blocks find out which is the last.
     pub arrived: DevAddr,
@@ -225,7 +225,7 @@ pub struct ServeParams {
     pub index: Index,
     /// The [`Doorbells`].
     pub doorbells: DevAddr,
-    /// `ring_places` [`Place`]s for each ring, one ring behind the other. A batch's is the one of its
+    /// `ring_places` [`RingSlot`]s for each ring, one ring behind the other. A batch's is the one of its
     /// number modulo `ring_places`.
     pub places: DevAddr,
     /// A word of the device's own for each place, 0 at first.

@@ -156,7 +156,7 @@ pub struct Appliance {
     pub(crate) updaters: Vec<Running>,
     pub(crate) beside: Option<Arc<Beside>>,
     pub(crate) counters: Vec<Arc<WorkerCounters>>,
-    pub(crate) capture_lines: Vec<Arc<Channel>>,
+    pub(crate) capture_channels: Vec<Arc<Channel>>,
     pub(crate) ports: Vec<OpenPort>,
     pub(crate) regions: Vec<Region>,
     pub(crate) server: Arc<Server>,
@@ -291,7 +291,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         updaters: Vec::new(),
         beside: None,
         counters: Vec::new(),
-        capture_lines: Vec::new(),
+        capture_channels: Vec::new(),
         ports: Vec::new(),
         regions: regions.clone(),
         server: Arc::clone(&server),
@@ -321,7 +321,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
             }));
         }
     }
-    let workers::Made { working, handshakes, counters, capture_lines } = workers::Making {
+    let workers::Made { working, handshakes, counters, capture_channels } = workers::Making {
         plan,
         store: &store,
         server: &server,
@@ -332,7 +332,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         beside: appliance.beside.as_ref(),
     }
     .workers(&regions, &mut ports)?;
-    (appliance.counters, appliance.capture_lines) = (counters, capture_lines);
+    (appliance.counters, appliance.capture_channels) = (counters, capture_channels);
     appliance.beside.iter().for_each(|beside| beside.tell_unused());
     let sockets = ports.iter().flat_map(|port| port.control.sockets());
     sockets.for_each(|socket| server.conns.enter_udp(socket));
@@ -429,7 +429,7 @@ impl Built {
             let sources = Sources {
                 server,
                 workers: appliance.counters.clone(),
-                capture_lines: appliance.capture_lines.clone(),
+                capture_channels: appliance.capture_channels.clone(),
                 ports: Arc::clone(&appliance.port_figures),
                 gpus,
                 energy: plan.energy,

@@ -36,11 +36,11 @@ pub trait Users: Debug + Send + Sync {
 pub struct Login {
     dialects: Dialects,
     users: Option<Arc<dyn Users>>,
-    stand: Stand,
+    state: State,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stand {
+enum State {
     /// Nothing came yet, or nothing since the words that were right.
     Fresh,
     /// A command line is awaited.
@@ -64,12 +64,12 @@ impl Login {
     /// The beginning of a connection that speaks one of these dialects, and must authenticate if
     /// there are users.
     pub fn new(dialects: Dialects, users: Option<Arc<dyn Users>>) -> Self {
-        Self { dialects, users, stand: Stand::Fresh }
+        Self { dialects, users, state: State::Fresh }
     }
 
     /// Whether the conversation may go on.
     pub fn is_open(&self) -> bool {
-        self.stand == Stand::Open
+        self.state == State::Open
     }
 
     /// Answers whole attempts until one succeeds or the input is used up. Who sends very many at a time is not waited
@@ -78,11 +78,11 @@ impl Login {
         let mut consumed = 0;
         while out.len() < ANSWERS_MAX_BYTES {
             let rest = input.get(consumed..).unwrap_or_default();
-            let step = match self.stand {
-                Stand::Fresh => self.first(rest),
-                Stand::Line => self.line(rest, out),
-                Stand::Words(len) => self.words(rest, len, ops, out),
-                Stand::Open => Step::Wait,
+            let step = match self.state {
+                State::Fresh => self.first(rest),
+                State::Line => self.line(rest, out),
+                State::Words(len) => self.words(rest, len, ops, out),
+                State::Open => Step::Wait,
             };
             match step {
                 Step::Used(n) => consumed += n,
@@ -101,7 +101,7 @@ impl Login {
             }
             _ => {}
         }
-        self.stand = if self.users.is_some() { Stand::Line } else { Stand::Open };
+        self.state = if self.users.is_some() { State::Line } else { State::Open };
         Step::Used(0)
     }
 
@@ -113,7 +113,7 @@ impl Login {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match announced(line) {
             Some(len) if len > WORDS_MAX_BYTES => out.extend(TOO_LONG),
-            Some(len) => self.stand = Stand::Words(len),
+            Some(len) => self.state = State::Words(len),
             None => out.extend(UNAUTHENTICATED),
         }
         Step::Used(end + 1)
@@ -122,7 +122,7 @@ impl Login {
     fn words(&mut self, input: &[u8], len: usize, ops: &OpCounters, out: &mut Vec<u8>) -> Step {
         let used = len + b"\r\n".len();
         let Some(words) = input.get(..used) else { return Step::Wait };
-        self.stand = Stand::Line;
+        self.state = State::Line;
         out.extend(match words.strip_suffix(b"\r\n") {
             None => BAD_END,
             Some(words) => match *tokens(words) {
@@ -130,7 +130,7 @@ impl Login {
                     ops.auth_cmds.inc();
                     if self.users.as_ref().is_some_and(|u| u.knows(user, password)) {
                         // What follows must be of the dialect, too.
-                        (self.users, self.stand) = (None, Stand::Fresh);
+                        (self.users, self.state) = (None, State::Fresh);
                         STORED
                     } else {
                         ops.auth_errors.inc();

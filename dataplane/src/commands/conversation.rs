@@ -173,13 +173,13 @@ impl Conversation {
     }
 
     /// Its connection is between these: the client can have a queue pair.
-    pub fn connects(&mut self, between: Between) {
+    pub fn allow_pair(&mut self, between: Between) {
         self.rdma = Some(Box::new(Rdma::May(between)));
     }
 
     /// Its connection is over: closes the client's queue pair, if there is one. Dropping the conversation
     /// does too.
-    pub fn disconnects(&mut self) {
+    pub fn close_pair(&mut self) {
         self.rdma = None;
     }
 

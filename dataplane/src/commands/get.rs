@@ -148,7 +148,7 @@ pub(super) fn fetch<S: Sink>(
     let said_to_create = echo.create.map(expiry);
     let mut none = Supposed::Nothing;
     let hash = ctx.hash(key);
-    let asked = read_by::asked(ctx, Some(echo), key, hash);
+    let asked = read_by::handles(ctx, Some(echo), key, hash);
     let hint = ctx.known.hint(key, &mut none);
     let how = verbs::Fetch { key, hash, touch, recache, create, own_cas, unnoticed, room };
     let fetched = shown_by(|found: &verbs::Found<'_>| {

@@ -11,7 +11,7 @@ use store::KeyHash;
 
 /// What is known of an item whose length is not.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Asked {
+pub(super) struct Handles {
     stag: Option<u64>,
     place: Option<Place>,
 }
@@ -37,27 +37,27 @@ fn refused_of(ctx: &Ctx<'_>, reads: Reads) -> Option<Command<'static>> {
 
 /// What the command with this echo asks for. `hash` is the key's, where it is known.
 #[inline]
-pub(super) fn asked(
+pub(super) fn handles(
     ctx: &mut Ctx<'_>,
     echo: Option<&Echo<'_>>,
     key: &[u8],
     hash: Option<KeyHash>,
-) -> Asked {
+) -> Handles {
     match echo {
         Some(Echo { reads, .. }) if *reads != Reads::default() => look(ctx, *reads, key, hash),
-        _ => Asked::default(),
+        _ => Handles::default(),
     }
 }
 
 #[cold]
-fn look(ctx: &mut Ctx<'_>, reads: Reads, key: &[u8], hash: Option<KeyHash>) -> Asked {
+fn look(ctx: &mut Ctx<'_>, reads: Reads, key: &[u8], hash: Option<KeyHash>) -> Handles {
     let hash = hash.unwrap_or_else(|| ctx.session.store().hash(key));
     let stag = ctx.server().rdma.as_ref().filter(|_| reads.stag).map(|rdma| rdma.stags.of(hash));
     let place = if reads.place { ctx.session.pin().place(hash, key) } else { None };
-    Asked { stag, place }
+    Handles { stag, place }
 }
 
-impl Asked {
+impl Handles {
     /// With how much to READ of an item with a key and a value of these lengths, if that can be READ.
     pub(super) fn sized(self, key_len: usize, value_len: usize) -> ReadBy {
         let sized = |stag| Some(Stag { stag, read_len: read_len(key_len, value_len)? });

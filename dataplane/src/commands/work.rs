@@ -36,14 +36,14 @@ const DATAGRAM_BYTES_MAX: u64 = 256 << 10;
 
 /// The work of one datagram, or of one turn of a connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Work {
+pub(crate) struct Cost {
     copied_before: u64,
     keys_before: u64,
     listing_before: u64,
     commands: u64,
 }
 
-impl Work {
+impl Cost {
     /// Before the first command.
     pub(crate) fn begin(session: &Session, ops: &OpCounters) -> Self {
         Self {

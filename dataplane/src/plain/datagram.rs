@@ -29,13 +29,13 @@ impl Requests {
         family: Family,
         vector: impl Vector,
     ) -> Option<Datagram> {
-        let shape = self.families.shapes.get(family as usize)?;
+        let expected = self.families.expected.get(family as usize)?;
         let word = |at| u16::from_be_bytes(*part(window, at));
         let (port, udp_len) = (word(L4), usize::from(word(UDP_LEN)));
-        let (mask, want) = shape.first;
+        let (mask, want) = expected.first;
         let fits = (family == Family::V4 || u128::from_le_bytes(*part(bytes, 0)) & mask == want)
-            && vector.fits(part(window, 0), &shape.head.0, &shape.head.1)
-            && usize::from(u16::from_be_bytes(*part(bytes, shape.length_at))) == udp_len + shape.more
+            && vector.fits(part(window, 0), &expected.head.0, &expected.head.1)
+            && usize::from(u16::from_be_bytes(*part(bytes, expected.length_at))) == udp_len + expected.more
             && family.shift() + L4 + udp_len <= frame.len()
             && port > CLOSE_LOOK_PORTS
             && port != self.service_port

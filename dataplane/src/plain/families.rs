@@ -10,7 +10,7 @@ use super::window::{L4, SEQUENCE, part};
 use std::net::Ipv6Addr;
 use wire::eth::{self, is_group};
 use wire::ipv4::{self, PLAIN_L3};
-use wire::{Local, Plain};
+use wire::{Local, PlainMatcher};
 
 /// Where IPv6 begins, its length, and the number of the protocol.
 const V6_AT: usize = PLAIN_L3 as usize;
@@ -23,7 +23,7 @@ const SOURCES: usize = 256;
 
 /// What the headers of a family must be.
 #[derive(Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct Expected {
     /// The first 16 bytes of the frame: which bits are compared, and what they must be.
     pub(super) first: (u128, u128),
     /// The same of the window's first bytes.
@@ -33,8 +33,8 @@ pub(super) struct Shape {
     pub(super) more: usize,
 }
 
-impl Shape {
-    fn new(plain: &Plain, family: Family) -> Self {
+impl Expected {
+    fn new(plain: &PlainMatcher, family: Family) -> Self {
         let local = plain.local();
         let (mut mask, mut want) = plain.head();
         let mut first = ([0; 16], [0; 16]);
@@ -86,7 +86,7 @@ fn stations(local: &Local, ethertype: u16) -> ([u8; 16], [u8; 16]) {
 
 /// What is known of the families of a port's requests.
 pub(super) struct Families {
-    pub(super) shapes: [Shape; 3],
+    pub(super) expected: [Expected; 3],
     /// Each at its [`place`]. An `ip_sum` of 0 is an empty place.
     trusted6: Box<[Source; SOURCES]>,
 }
@@ -100,15 +100,15 @@ struct Source {
 }
 
 impl Families {
-    pub(super) fn new(plain: &Plain) -> Self {
-        let shapes =
-            [Family::V4, Family::Tagged, Family::V6].map(|family| Shape::new(plain, family));
-        Self { shapes, trusted6: Box::new([Source::default(); SOURCES]) }
+    pub(super) fn new(plain: &PlainMatcher) -> Self {
+        let expected =
+            [Family::V4, Family::Tagged, Family::V6].map(|family| Expected::new(plain, family));
+        Self { expected, trusted6: Box::new([Source::default(); SOURCES]) }
     }
 
     /// The `ip_sum` of a reply to this source ([`Headers::turn`]). `None`: it is not trusted.
     #[inline(always)]
-    pub(super) fn trusted6(&mut self, bytes: &[u8; 32], plain: &Plain) -> Option<u16> {
+    pub(super) fn trusted6(&mut self, bytes: &[u8; 32], plain: &PlainMatcher) -> Option<u16> {
         let word = |n: usize| u64::from_le_bytes(*part(bytes, 8 * n));
         let addresses = [word(0), word(1), word(2), word(3)];
         match self.trusted6.get(place(addresses)) {
@@ -121,7 +121,12 @@ impl Families {
 
     #[cold]
     #[inline(never)]
-    fn learn6(&mut self, bytes: &[u8; 32], addresses: [u64; 4], plain: &Plain) -> Option<u16> {
+    fn learn6(
+        &mut self,
+        bytes: &[u8; 32],
+        addresses: [u64; 4],
+        plain: &PlainMatcher,
+    ) -> Option<u16> {
         let address = |at| Ipv6Addr::from(*part::<16, 32>(bytes, at));
         if !plain.trusts6(address(0), address(16)) {
             return None;

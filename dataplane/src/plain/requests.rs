@@ -11,7 +11,7 @@ use super::vector::{HEAD, KEY_BLOCK, SUM_BLOCK, Vector};
 use super::window::{ADDRESSES, IP, IP_LEN, L4, SEQUENCE, TEXT, UDP_LEN, UDP_SUM, part};
 use driver_shim::Frame;
 use std::net::Ipv4Addr;
-use wire::Plain;
+use wire::PlainMatcher;
 use wire::udp_frame::TEXT_AFTER_UDP;
 
 /// Bytes of a frame that are looked at.
@@ -49,7 +49,7 @@ pub struct Requests {
     pub(super) service_port: u16,
     /// Each at its [`place`]; elsewhere [`NOBODY`], and another such at the place of that.
     trusted: Box<[Source; SOURCES]>,
-    pub(super) plain: Plain,
+    pub(super) plain: PlainMatcher,
     pub(super) families: Families,
 }
 
@@ -78,7 +78,7 @@ impl std::fmt::Debug for Requests {
 
 impl Requests {
     /// Those of a port.
-    pub fn new(plain: &Plain) -> Self {
+    pub fn new(plain: &PlainMatcher) -> Self {
         let (mut mask, mut want) = plain.head();
         // The first datagram, of one.
         for at in SEQUENCE..HEAD {
@@ -94,7 +94,7 @@ impl Requests {
         Self { mask, want, read, service_port, trusted, plain: plain.clone(), families }
     }
 
-    pub(crate) fn plain(&self) -> &Plain {
+    pub(crate) fn plain(&self) -> &PlainMatcher {
         &self.plain
     }
 

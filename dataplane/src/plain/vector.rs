@@ -76,7 +76,7 @@ pub(crate) trait Vector: Copy {
 }
 
 /// What is compiled once for each kind of processor.
-pub(crate) trait Work {
+pub(crate) trait Compiled {
     /// What comes of it.
     type Done;
 
@@ -106,7 +106,7 @@ pub(crate) use avx2::Avx2;
 mod avx2 {
     use crate::plain::sum::{at, fold32, turned};
     use crate::plain::vector::{
-        HEAD, IP_HEAD, KEY_BLOCK, LONG_BLOCK, PROTOCOL, ROW, SUM_BLOCK, Vector, Work, long_hash,
+        Compiled, HEAD, IP_HEAD, KEY_BLOCK, LONG_BLOCK, PROTOCOL, ROW, SUM_BLOCK, Vector, long_hash,
     };
     use base::checksum;
     use base::crc32::{MASK_BYTES, Pclmul};
@@ -132,7 +132,7 @@ mod avx2 {
         }
 
         /// The work, compiled for such a processor.
-        pub(crate) fn run<W: Work>(self, work: W) -> W::Done {
+        pub(crate) fn run<W: Compiled>(self, work: W) -> W::Done {
             // SAFETY: `self` exists, so the processor has the instructions (`detect`).
             unsafe { run(self, work) }
         }
@@ -140,7 +140,7 @@ mod avx2 {
 
     #[inline(never)]
     #[target_feature(enable = "avx2,bmi1,bmi2,movbe,pclmulqdq,popcnt")]
-    fn run<W: Work>(vector: Avx2, work: W) -> W::Done {
+    fn run<W: Compiled>(vector: Avx2, work: W) -> W::Done {
         work.run(vector)
     }
 

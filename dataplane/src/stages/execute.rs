@@ -48,7 +48,7 @@ pub struct Execute {
     /// What sources owe for the requests of this batch.
     debts: Vec<Debt>,
     /// When requests came whose replies have not been handed over yet, and what they asked.
-    answered: Vec<Answered>,
+    answered: Vec<Timed>,
     /// Nanoseconds after which a reply is late, where there is such a time.
     due_ns: Option<u64>,
 }
@@ -106,12 +106,12 @@ impl Execute {
             let filter = self.filter.as_deref().filter(|_| !misses_are_final);
             let again = filter.map(|filter| (filter, batch.stamp));
             let factor = self.amp_factor;
-            let mut look_up =
+            let mut fast =
                 FastGet::new(&guard, observer, factor, misses_are_final, from_replica, again);
             for (mut frame, (entry, desc, prepared)) in work.by_ref() {
                 let answered = match desc.verdict {
                     Verdict::READY if have_text => {
-                        look_up.answer_any(&mut frame, entry, desc, prepared)
+                        fast.answer_any(&mut frame, entry, desc, prepared)
                     }
                     Verdict::BAD => {
                         counters.drop_frame(frame, entry.mark.into(), desc.reason.into());
@@ -126,7 +126,7 @@ impl Execute {
                         .filter(
                             |_| if desc.verb == Verb::META_GET { have_text } else { have_binary },
                         )
-                        .and_then(|reply| look_up.with_whole(&mut frame, entry, desc, reply))
+                        .and_then(|reply| fast.with_whole(&mut frame, entry, desc, reply))
                         .ok_or(Unfit),
                     _ => Err(Unfit),
                 };
@@ -137,7 +137,7 @@ impl Execute {
                 note(&mut self.answered, frame.stamp_ns, Kind::Get);
                 emit(Reply::whole(frame, headers(entry), sum), entry);
             }
-            look_up.finish(counters);
+            fast.finish(counters);
             drop(guard);
             if slow.is_none() {
                 break;
@@ -200,7 +200,7 @@ impl Execute {
             return;
         }
         let now_ns = now_ns();
-        for Answered { came_ns, of: (transport, kind), requests } in self.answered.drain(..) {
+        for Timed { came_ns, of: (transport, kind), requests } in self.answered.drain(..) {
             let ns = now_ns.saturating_sub(came_ns);
             self.ops.latency.record(transport, kind, ns, requests);
             if self.due_ns.is_some_and(|due| ns > due) && transport == Transport::Udp {
@@ -216,7 +216,7 @@ fn is_for_strict(desc: &ReqDesc) -> bool {
 }
 
 /// Requests of one kind that came at the same time, and have been answered.
-struct Answered {
+struct Timed {
     came_ns: u64,
     of: (Transport, Kind),
     requests: u64,
@@ -224,12 +224,12 @@ struct Answered {
 
 /// Keeps for later when a request came that has been answered.
 #[inline]
-fn note(answered: &mut Vec<Answered>, came_ns: u64, kind: Kind) {
+fn note(answered: &mut Vec<Timed>, came_ns: u64, kind: Kind) {
     note_all(answered, came_ns, (Transport::Udp, kind), 1);
 }
 
 #[inline]
-fn note_all(answered: &mut Vec<Answered>, came_ns: u64, of: (Transport, Kind), requests: u64) {
+fn note_all(answered: &mut Vec<Timed>, came_ns: u64, of: (Transport, Kind), requests: u64) {
     // Those of one burst came together.
     if let Some(last) = answered.last_mut()
         && (last.came_ns, last.of) == (came_ns, of)
@@ -237,6 +237,6 @@ fn note_all(answered: &mut Vec<Answered>, came_ns: u64, of: (Transport, Kind), r
         last.requests += requests;
     } else if answered.len() < DURATIONS_MAX {
         // Its memory was taken at start-up: no more than that.
-        answered.push(Answered { came_ns, of, requests });
+        answered.push(Timed { came_ns, of, requests });
     }
 }

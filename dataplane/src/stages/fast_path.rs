@@ -60,7 +60,7 @@ mod totals;
 use crate::commands::Ctx;
 use crate::counters::WorkerCounters;
 use crate::observe::Observer;
-use crate::plain::vector::{ROW, ROWS_AHEAD, Vector, Work};
+use crate::plain::vector::{Compiled, ROW, ROWS_AHEAD, Vector};
 use crate::plain::window::TEXT;
 pub use crate::plain::{PlainMode, Requests};
 use driver_shim::{BURST_MAX, Burst, Frame, Region, TxCaps};
@@ -169,7 +169,7 @@ impl Answered {
     }
 
     /// Of `bits`, those of the frames that are no replies, as if there were no others.
-    pub fn left_of(self, bits: u64) -> u64 {
+    pub fn repacked(self, bits: u64) -> u64 {
         let left = (0..BURST_MAX).filter(|n| !self.has(*n)).enumerate();
         left.fold(0, |packed, (to, n)| packed | (bits >> n & 1) << to)
     }
@@ -334,7 +334,7 @@ struct Walk<'w, 'p, 'g, 's, S, const SOME: bool, const BY_PORT: bool> {
     shape: PhantomData<S>,
 }
 
-impl<S: Shape, const SOME: bool, const BY_PORT: bool> Work
+impl<S: Shape, const SOME: bool, const BY_PORT: bool> Compiled
     for Walk<'_, '_, '_, '_, S, SOME, BY_PORT>
 {
     type Done = ();

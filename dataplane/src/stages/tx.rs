@@ -57,7 +57,7 @@ impl Tx {
         if !self.waiting.is_empty() {
             self.flush(counters);
         }
-        counters.tap.sent(burst, self.port);
+        counters.recorder.sent(burst, self.port);
         counters.tx_bytes.add(bytes);
         let mut tries = 0;
         while !burst.is_empty() && tries < TX_TRIES_MAX {
@@ -101,7 +101,7 @@ impl Tx {
 
     /// Sends everything that waits, or drops what will not go.
     pub fn flush(&mut self, counters: &Accounts) {
-        counters.tap.sent(&self.waiting, self.port);
+        counters.recorder.sent(&self.waiting, self.port);
         let mut tries = 0;
         while !self.waiting.is_empty() && tries < TX_TRIES_MAX {
             let sent = self.queue.burst(&mut self.waiting).min(self.meanings.len());
@@ -133,7 +133,7 @@ impl Tx {
                 Meaning::Announcement => counters.announcements_lost.inc(),
                 Meaning::Segment => counters.segments_lost.inc(),
             }
-            counters.tap.dropped(&frame, self.port, DropReason::TxFull);
+            counters.recorder.dropped(&frame, self.port, DropReason::TxFull);
         }
     }
 }

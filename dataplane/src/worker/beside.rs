@@ -11,7 +11,7 @@ impl Worker {
     /// frame n.
     #[inline(never)]
     pub(super) fn answer_beside(&mut self, burst: &mut Burst, index: usize, now_ns: u64) -> u64 {
-        let Self { fast_path: Some(fast_path), ports, writes: Some(writes), .. } = self else {
+        let Self { fast_path: Some(fast_path), ports, cpu_only: Some(cpu_only), .. } = self else {
             return 0;
         };
         let Some(port) = ports.get_mut(index) else { return 0 };
@@ -19,7 +19,7 @@ impl Worker {
         let mut plain = fast_path.plain_gets(burst, &mut port.requests, region, caps);
         let all = u64::MAX >> (BURST_MAX - burst.len().clamp(1, BURST_MAX));
         // Changes keep their order; and none goes before a read that the stages would ship before it.
-        if plain == all || writes.queued() > 0 || !self.batcher.has_room(burst.len()) {
+        if plain == all || cpu_only.queued() > 0 || !self.batcher.has_room(burst.len()) {
             return plain;
         }
         let mut context = Context { ctx: self.execute.ctx(), counters, region, caps };
@@ -28,15 +28,15 @@ impl Worker {
         plain
     }
 
-    /// A burst with plain `get`s, bit n for frame n: they go to the batcher, the others to [`Self::sort`]. In their
+    /// A burst with plain `get`s, bit n for frame n: they go to the batcher, the others to [`Self::carry_out`]. In their
     /// order, because a batch that is full is shipped in between.
     #[inline(never)]
-    pub(super) fn sort_plain(&mut self, burst: &mut Burst, plain: u64, index: usize, now_ns: u64) {
+    pub(super) fn divide(&mut self, burst: &mut Burst, plain: u64, index: usize, now_ns: u64) {
         for (n, frame) in burst.drain(..).enumerate() {
             if plain >> n & 1 == 1 {
                 self.batch_plain(frame, index, now_ns);
             } else {
-                self.sort(frame, index, now_ns);
+                self.carry_out(frame, index, now_ns);
             }
         }
     }
@@ -73,7 +73,7 @@ impl Worker {
             return;
         };
         // Replies that the engine has begun are for the stages.
-        if accounts.tap.is_running() || !batch.heads.is_empty() {
+        if accounts.recorder.is_running() || !batch.heads.is_empty() {
             return;
         }
         for (index, port) in ports.iter_mut().enumerate() {

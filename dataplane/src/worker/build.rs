@@ -1,7 +1,7 @@
 //! What a worker is made of, and how: every stage, and all memory that it will use.
 #![allow(unsafe_code)]
 
-use super::{PortEnd, WRITE_BATCHES, Worker};
+use super::{CPU_ONLY_BATCHES, PortEnd, Worker};
 use crate::announce::Announcer;
 use crate::frame_accounting::Accounts;
 use crate::observe::Server;
@@ -23,7 +23,7 @@ use gpu::{Batch, Engine, PacketMemory};
 use std::sync::Arc;
 use std::time::Instant;
 use store::Session;
-use wire::{Local, Plain};
+use wire::{Local, PlainMatcher};
 
 /// One port as a worker sees it.
 #[derive(Debug)]
@@ -125,13 +125,13 @@ impl Worker {
         let store = Arc::clone(session.store());
         // SAFETY: batches reach this engine only through `ship_one`, which keeps the frames that own
         // the slots in `with_engine`, untouched, until `finish` has polled the batch, and `Dispatch`
-        // has it confirm none but those on their way there; `sort` and, for those of `batch_plain`,
+        // has it confirm none but those on their way there; `carry_out` and, for those of `batch_plain`,
         // `FastPath::plain_gets` let in only frames of this region.
         let cpu = unsafe { CpuEngine::new(store, packets, group) };
         let (counters, started) = (Arc::default(), Instant::now());
         let names = ports.iter().map(|p| p.info.name.clone()).collect();
         let filter = offload.as_ref().and_then(|offload| offload.filter.clone());
-        let mut engine = Dispatch::new(cpu, offload, batch.size.max(1), Arc::clone(&counters));
+        let mut dispatch = Dispatch::new(cpu, offload, batch.size.max(1), Arc::clone(&counters));
         let streams = streams.map(|streams| {
             let facts = |p: &WorkerPort| StreamPort {
                 mtu: p.info.mtu,
@@ -142,7 +142,7 @@ impl Worker {
         });
         let reads = server.rdma.as_ref().map(|rdma| Reads::new(Arc::clone(rdma)).by(fast_path));
         let look_ups = batch.in_flight_max.max(1) + 1;
-        let writes = engine.has_two().then(|| {
+        let cpu_only = dispatch.has_two().then(|| {
             // One fills while the CPU engine has another.
             let policy = BatchPolicy { in_flight_max: 1, ..batch };
             let first = u32::try_from(look_ups).unwrap_or(0);
@@ -154,7 +154,7 @@ impl Worker {
                 .into_iter()
                 .enumerate()
                 .map(|(n, p)| {
-                    let plain = Plain::new(p.local);
+                    let plain = PlainMatcher::new(p.local);
                     PortEnd {
                         rx: p.queues.rx,
                         tx: Tx::new(p.queues.tx, p.info.tx_caps, n),
@@ -168,10 +168,10 @@ impl Worker {
                 .collect(),
             gate,
             too_long: TooLong::new(server.dialects, policy.amp_factor),
-            with_engine: (0..look_ups + WRITE_BATCHES).map(|_| Vec::new()).collect(),
-            writes,
-            batcher: Batcher::new(batch, |id, capacity| engine.new_batch(id, capacity)),
-            engine,
+            with_engine: (0..look_ups + CPU_ONLY_BATCHES).map(|_| Vec::new()).collect(),
+            cpu_only,
+            batcher: Batcher::new(batch, |id, capacity| dispatch.new_batch(id, capacity)),
+            dispatch,
             execute: Execute::new(
                 session,
                 server,

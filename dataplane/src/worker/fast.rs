@@ -28,7 +28,7 @@ impl Worker {
                 port.tx.push_answers(burst, answered.bytes, &self.accounts);
                 std::mem::swap(burst, &mut left);
                 if *others != 0 {
-                    *others = answered.left_of(*others);
+                    *others = answered.repacked(*others);
                 }
             }
         }

@@ -14,7 +14,7 @@ const ALL: Filter = Filter { what: What::Traffic, source: None, key: None, snap_
 
 fn begin(w: &mut World, filter: Filter, records: usize) -> Arc<Capture> {
     let capture = Arc::new(Capture::new(NonZeroU8::MIN, filter, 1, records).unwrap());
-    let line = w.workers[0].capture_line();
+    let line = w.workers[0].capture_channel();
     line.order(Some(Arc::clone(&capture))).unwrap();
     w.settle();
     assert!(line.is_acknowledged());
@@ -22,7 +22,7 @@ fn begin(w: &mut World, filter: Filter, records: usize) -> Arc<Capture> {
 }
 
 fn end(w: &mut World, capture: Arc<Capture>) {
-    w.workers[0].capture_line().order(None).unwrap();
+    w.workers[0].capture_channel().order(None).unwrap();
     w.settle();
     assert!(Arc::into_inner(capture).is_some(), "the worker has dropped it");
 }
@@ -179,7 +179,7 @@ fn whoever_is_too_slow_loses_copies_and_delays_nothing() {
 #[test]
 fn a_worker_that_stands_still_is_told_so_much_and_no_more() {
     let w = World::new();
-    let line = w.workers[0].capture_line();
+    let line = w.workers[0].capture_channel();
     assert_eq!((line.order(None), line.order(None)), (Ok(()), Ok(())));
     assert_eq!(line.order(None), Err(NotHeeded));
     assert!(!line.is_acknowledged());

@@ -33,7 +33,7 @@ pub mod build;
 pub mod corrupt;
 
 pub use allow::{AllowList, Cidr, CidrError};
-pub use classify::plain::Plain;
+pub use classify::plain::PlainMatcher;
 pub use classify::{Class, Respond, classify};
 pub use drop_reason::DropReason;
 pub use eth::Eth;

@@ -256,7 +256,7 @@ impl UdpRx {
                 return None;
             }
         };
-        bound.silence.ends();
+        bound.silence.note_received();
         let mut bytes = 0;
         let before = into.len();
         for (mut frame, arrival) in ring.drain(..n).zip(self.arrivals.iter()) {

@@ -8,15 +8,16 @@
 use super::context::Context;
 use crate::card::{Card, CardError, Kernel, Stream};
 use crate::params::{
-    DevAddr, Doorbells, GetParams, MicroEmptyParams, MicroReadParams, Place, ServeParams, WorkQueue,
+    DevAddr, Doorbells, GetParams, MicroEmptyParams, MicroReadParams, RingSlot, ServeParams,
+    WorkQueue,
 };
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Memory that they may touch, all zeros: a [`Place`] and a word behind it, or [`Doorbells`] and a
+/// Memory that they may touch, all zeros: a [`RingSlot`] and a word behind it, or [`Doorbells`] and a
 /// [`WorkQueue`] behind them.
 const BYTES: usize = size_of::<Doorbells>() + size_of::<WorkQueue>();
-const _: () = assert!(BYTES >= 2 * size_of::<Place>());
+const _: () = assert!(BYTES >= 2 * size_of::<RingSlot>());
 
 /// Longest wait for a kernel, and the pause between two looks at it.
 const FIRST_MAX: Duration = Duration::from_secs(1);
@@ -59,7 +60,7 @@ fn run(stream: &mut dyn Stream, kernel: Kernel, at: DevAddr) -> Result<(), CardE
         // has nothing to do; what it touches all the same is in the memory at `at`.
         unsafe { stream.launch(kernel, 1, params) }
     };
-    let word = at.plus(size_of::<Place>());
+    let word = at.plus(size_of::<RingSlot>());
     match kernel {
         Kernel::GetSetassoc | Kernel::GetCuckoo | Kernel::GetRows => {
             let params = GetParams { place: at, arrived: word, ..GetParams::default() };

@@ -7,7 +7,7 @@
 //! shown that it works again it gets probes only ([`super::recovery`]). A batch that is not done
 //! [`UNFINISHED_MAX`] after that, an error of the device's or a wrong descriptor ends its use for good.
 
-use super::recovery::Admission;
+use super::recovery::Admit;
 use super::ring::Ring;
 use super::{Fault, Offload};
 use crate::engine::{Batch, Engine, Outcome};
@@ -201,8 +201,8 @@ impl Engine for GpuEngine {
             return Err(batch);
         }
         let mut batch = self.in_sight(batch)?;
-        let admission = self.offload.recovery.admit();
-        if admission == Admission::None {
+        let admit = self.offload.recovery.admit();
+        if admit == Admit::None {
             return Err(batch);
         }
         if let Some(filter) = self.offload.filter() {
@@ -210,7 +210,7 @@ impl Engine for GpuEngine {
         }
         match self.ring.put(batch) {
             Ok(number) => {
-                if admission == Admission::Probe {
+                if admit == Admit::Probe {
                     self.probe = Some(number);
                 }
                 self.in_flight.push_back((number, Instant::now()));

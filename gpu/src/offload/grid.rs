@@ -12,7 +12,7 @@ use super::custody::{Custody, Fault, Paused, Resident};
 use crate::card::{Card, CardError, CardMemory, Kernel, Stream};
 use crate::host::HostMemory;
 use crate::params::{
-    Doorbells, Index, PacketRegion, Place, RINGS_MAX, ServeParams, Work, WorkQueue,
+    Doorbells, Index, PacketRegion, RINGS_MAX, RingSlot, ServeParams, Work, WorkQueue,
 };
 use std::fmt;
 use std::ptr::NonNull;
@@ -87,7 +87,7 @@ impl Grid {
         let blocks = clip(parts + 1).min(card.resident_max(kernel)).min(allowed).max(2);
         let queued = (parts + blocks as usize).next_power_of_two();
         let doorbells = HostMemory::mapped(&card, size_of::<Doorbells>())?;
-        let memory = HostMemory::mapped(&card, places * size_of::<Place>())?;
+        let memory = HostMemory::mapped(&card, places * size_of::<RingSlot>())?;
         let arrived = CardMemory::new(&card, places * size_of::<u32>())?;
         let queue = CardMemory::new(&card, size_of::<WorkQueue>() + queued * size_of::<Work>())?;
         let params = ServeParams {
@@ -219,10 +219,10 @@ impl Lease {
     }
 
     /// The ring's places.
-    pub(super) fn places(&self) -> NonNull<Place> {
+    pub(super) fn places(&self) -> NonNull<RingSlot> {
         let first = self.ring * self.grid.params.ring_places as usize;
         // SAFETY: the grid's memory has so many places for each ring.
-        unsafe { self.grid.places.start().cast::<Place>().add(first) }
+        unsafe { self.grid.places.start().cast::<RingSlot>().add(first) }
     }
 
     /// Announces the batch of this number, whose order is written.

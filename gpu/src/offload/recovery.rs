@@ -15,7 +15,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(320);
 
 /// What may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Admission {
+pub(super) enum Admit {
     /// Any batch.
     All,
     /// This one batch, as a probe.
@@ -61,25 +61,25 @@ impl Recovery {
 
     /// Whether a batch may be sent; a probe is promised to this caller alone.
     #[inline]
-    pub(super) fn admit(&self) -> Admission {
+    pub(super) fn admit(&self) -> Admit {
         match self.rests_until.load(Ordering::Relaxed) {
-            0 => Admission::All,
+            0 => Admit::All,
             until => self.admit_probe(until),
         }
     }
 
     #[cold]
-    fn admit_probe(&self, until: u64) -> Admission {
+    fn admit_probe(&self, until: u64) -> Admit {
         let now = self.now();
         if now < until {
-            return Admission::None;
+            return Admit::None;
         }
         // The thread that sets the end of the next pause sends the probe.
         let next = now.saturating_add(self.pause.load(Ordering::Relaxed));
         let order = (Ordering::Relaxed, Ordering::Relaxed);
         match self.rests_until.compare_exchange(until, next, order.0, order.1) {
-            Ok(_) => Admission::Probe,
-            Err(_) => Admission::None,
+            Ok(_) => Admit::Probe,
+            Err(_) => Admit::None,
         }
     }
 
@@ -92,7 +92,7 @@ impl Recovery {
         }
     }
 
-    /// A batch was late; `probe`: it was the one that [`Admission::Probe`] let through.
+    /// A batch was late; `probe`: it was the one that [`Admit::Probe`] let through.
     pub(super) fn late(&self, probe: bool) {
         let until = self.rests_until.load(Ordering::Relaxed);
         // Of several batches that one stall made late, the first begins the rest.
@@ -128,20 +128,20 @@ mod tests {
     #[test]
     fn one_stall_is_one_rest_and_ends_with_one_probe() {
         let recovery = Recovery::new(Duration::from_millis(5));
-        assert_eq!(recovery.admit(), Admission::All);
+        assert_eq!(recovery.admit(), Admit::All);
         (0..5).for_each(|_| recovery.late(false));
-        assert_eq!((recovery.admit(), recovery.rests()), (Admission::None, 1));
+        assert_eq!((recovery.admit(), recovery.rests()), (Admit::None, 1));
         assert!(!recovery.is_open());
         std::thread::sleep(PAUSE_MIN);
         assert!(recovery.is_open());
-        assert_eq!([recovery.admit(), recovery.admit()], [Admission::Probe, Admission::None]);
+        assert_eq!([recovery.admit(), recovery.admit()], [Admit::Probe, Admit::None]);
         recovery.late(true);
-        assert_eq!((recovery.admit(), recovery.rests()), (Admission::None, 2));
-        while recovery.admit() != Admission::Probe {
+        assert_eq!((recovery.admit(), recovery.rests()), (Admit::None, 2));
+        while recovery.admit() != Admit::Probe {
             std::thread::sleep(Duration::from_millis(1));
         }
         recovery.works();
-        assert_eq!(recovery.admit(), Admission::All);
+        assert_eq!(recovery.admit(), Admit::All);
     }
 
     #[test]

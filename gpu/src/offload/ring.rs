@@ -12,7 +12,7 @@ use super::{Fault, Mode, Offload};
 use crate::card::{CardError, CardMemory, Kernel, Recorded, Stream};
 use crate::engine::Batch;
 use crate::host::HostMemory;
-use crate::params::{DevAddr, GetParams, Order, Place};
+use crate::params::{DevAddr, GetParams, Order, RingSlot};
 use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const END_PAUSE: Duration = Duration::from_micros(50);
 #[derive(Debug)]
 pub(super) struct Ring {
     offload: Arc<Offload>,
-    way: Way,
+    submission: Submission,
     /// By place; `None`: free.
     batches: Vec<Option<Box<Batch>>>,
     /// The number of the newest batch.
@@ -39,7 +39,7 @@ pub(super) struct Ring {
 
 /// How batches get to a kernel.
 #[derive(Debug)]
-enum Way {
+enum Submission {
     Launch(Launcher),
     Grid(Lease),
 }
@@ -62,12 +62,12 @@ impl Launcher {
     fn new(offload: &Arc<Offload>, n: usize, batch_max: usize) -> Result<Self, CardError> {
         let (config, card) = (offload.config(), offload.card());
         let kernel = config.index.kind.batch_kernel(false);
-        let places = HostMemory::mapped(card, n * size_of::<Place>())?;
+        let places = HostMemory::mapped(card, n * size_of::<RingSlot>())?;
         let arrived = CardMemory::new(card, n * size_of::<u32>())?;
         let params = |place: usize| GetParams {
             packets: offload.region.region(),
             index: offload.index.params(),
-            place: places.at().plus(place * size_of::<Place>()),
+            place: places.at().plus(place * size_of::<RingSlot>()),
             arrived: arrived.at().plus(place * size_of::<u32>()),
         };
         let params: Vec<GetParams> = (0..n).map(params).collect();
@@ -116,17 +116,17 @@ impl Ring {
     /// A ring of [`super::OffloadConfig::ring_places`], for batches of up to `batch_max` requests.
     pub(super) fn new(offload: &Arc<Offload>, batch_max: usize) -> Result<Self, CardError> {
         let n = offload.config().ring_places();
-        let way = match &offload.grid {
-            Some(grid) => Way::Grid(grid.lease()?),
-            None => Way::Launch(Launcher::new(offload, n, batch_max)?),
+        let submission = match &offload.grid {
+            Some(grid) => Submission::Grid(grid.lease()?),
+            None => Submission::Launch(Launcher::new(offload, n, batch_max)?),
         };
-        let last = match &way {
-            Way::Grid(lease) => lease.last(),
-            Way::Launch(_) => 0,
+        let last = match &submission {
+            Submission::Grid(lease) => lease.last(),
+            Submission::Launch(_) => 0,
         };
         Ok(Self {
             offload: Arc::clone(offload),
-            way,
+            submission,
             batches: (0..n).map(|_| None).collect(),
             last,
         })
@@ -166,14 +166,14 @@ impl Ring {
         let (Some(at), true, true) = (self.at(index), self.has_room(), self.sees(&batch)) else {
             return Err((batch, Some(refused("no place, or a batch out of the device's sight"))));
         };
-        if let Way::Grid(lease) = &self.way {
+        if let Submission::Grid(lease) = &self.submission {
             match lease.grid().start() {
                 Ok(true) => {}
                 Ok(false) => return Err((batch, None)),
                 Err(error) => return Err((batch, Some(error))),
             }
         }
-        let heads = match (batch.heads.capacity(), batch.replies.capacity()) {
+        let replies = match (batch.heads.capacity(), batch.replies.capacity()) {
             (0, 0) => DevAddr(0),
             (_, 0) => batch.heads.at(),
             _ => batch.replies.at(),
@@ -182,7 +182,7 @@ impl Ring {
         let order = Order {
             entries: batch.entries.at(),
             descs: batch.descs.at(),
-            heads,
+            replies,
             n: u16::try_from(requests).unwrap_or(0),
             // The low half is what recency is stamped with.
             now: (now & 0xffff) as u16,
@@ -190,9 +190,9 @@ impl Ring {
         };
         // SAFETY: the place is free: no kernel looks at it before the doorbell or the launch.
         unsafe { at.cast::<Order>().write(order) };
-        match &mut self.way {
-            Way::Grid(lease) => lease.ring(number),
-            Way::Launch(launcher) => {
+        match &mut self.submission {
+            Submission::Grid(lease) => lease.ring(number),
+            Submission::Launch(launcher) => {
                 if let Err(error) = launcher.launch(index, requests) {
                     return Err((batch, Some(error)));
                 }
@@ -209,7 +209,7 @@ impl Ring {
     pub(super) fn take_done(&mut self, number: u32) -> Option<Box<Batch>> {
         let index = self.index(number);
         // SAFETY: inside a place of ours.
-        let done = unsafe { self.at(index)?.cast::<u8>().add(offset_of!(Place, done)) };
+        let done = unsafe { self.at(index)?.cast::<u8>().add(offset_of!(RingSlot, done)) };
         // SAFETY: aligned as the structure is; kernels and host touch this word only as an atomic.
         let done = unsafe { done.cast::<AtomicU32>().as_ref() };
         if done.load(Ordering::Acquire) != number {
@@ -230,7 +230,7 @@ impl Ring {
 
     /// A sign of life for a kernel that stays.
     pub(super) fn beat(&self) {
-        if let Way::Grid(lease) = &self.way {
+        if let Submission::Grid(lease) = &self.submission {
             lease.beat();
         }
     }
@@ -240,9 +240,9 @@ impl Ring {
     /// # Errors
     /// What the device says.
     pub(super) fn keep_running(&self) -> Result<(), CardError> {
-        match &self.way {
-            Way::Grid(lease) => lease.grid().start().map(|_| ()),
-            Way::Launch(_) => Ok(()),
+        match &self.submission {
+            Submission::Grid(lease) => lease.grid().start().map(|_| ()),
+            Submission::Launch(_) => Ok(()),
         }
     }
 
@@ -251,19 +251,19 @@ impl Ring {
     /// # Errors
     /// What it says.
     pub(super) fn check(&mut self) -> Result<(), CardError> {
-        match &mut self.way {
-            Way::Grid(lease) => lease.grid().check(),
-            Way::Launch(launcher) => launcher.is_idle().map(|_| ()),
+        match &mut self.submission {
+            Submission::Grid(lease) => lease.grid().check(),
+            Submission::Launch(launcher) => launcher.is_idle().map(|_| ()),
         }
     }
 
-    fn at(&self, index: usize) -> Option<NonNull<Place>> {
+    fn at(&self, index: usize) -> Option<NonNull<RingSlot>> {
         if index >= self.batches.len() {
             return None;
         }
-        let first = match &self.way {
-            Way::Grid(lease) => lease.places(),
-            Way::Launch(launcher) => launcher.places.start().cast(),
+        let first = match &self.submission {
+            Submission::Grid(lease) => lease.places(),
+            Submission::Launch(launcher) => launcher.places.start().cast(),
         };
         // SAFETY: there are so many places.
         Some(unsafe { first.add(index) })
@@ -277,9 +277,9 @@ impl Ring {
             number = number.wrapping_add(1);
             self.take_done(number);
         }
-        let idle = match &mut self.way {
-            Way::Grid(_) => true,
-            Way::Launch(launcher) => launcher.is_idle()?,
+        let idle = match &mut self.submission {
+            Submission::Grid(_) => true,
+            Submission::Launch(launcher) => launcher.is_idle()?,
         };
         Ok(idle && self.batches.iter().all(Option::is_none))
     }
@@ -300,7 +300,7 @@ impl Drop for Ring {
             }
         };
         self.offload.fail(fault);
-        if let Way::Launch(launcher) = &mut self.way {
+        if let Submission::Launch(launcher) = &mut self.submission {
             // Dropping them would wait for each once more.
             launcher.streams.drain(..).for_each(std::mem::forget);
         }

@@ -82,7 +82,7 @@ fn run(
     stop: Arc<AtomicBool>,
 ) -> io::Result<()> {
     let local = matches!(listener, Source::Unix(_));
-    let captures = Captures::new(sources.capture_lines.clone());
+    let captures = Captures::new(sources.capture_channels.clone());
     let pages = RefCell::new(Pages::new(sources));
     let shared = Rc::new(Shared { pages, captures, exchanges: RefCell::default(), local, stop });
     let accepting = async {

@@ -18,7 +18,7 @@ pub struct Sources {
     /// One block for each worker, in their order.
     pub workers: Vec<Arc<WorkerCounters>>,
     /// Where to order captures, of each worker.
-    pub capture_lines: Vec<Arc<Channel>>,
+    pub capture_channels: Vec<Arc<Channel>>,
     /// The ports, as the control plane saw them last.
     pub ports: PortFigures,
     /// GPUs in use, as their management library saw them last.

@@ -28,19 +28,19 @@ const WATCH_PAUSE: Duration = Duration::from_millis(20);
 pub(super) const PARTING_MAX: Duration = Duration::from_secs(2);
 
 /// What a connection has said, from its first byte on.
-pub(super) struct Talk {
+pub(super) struct Dialogue {
     login: Login,
     conversation: Conversation,
 }
 
-impl Talk {
+impl Dialogue {
     fn new(shared: &ThreadShared, stream: &Stream) -> Self {
         let mut conversation =
             Conversation::new(shared.item_max_bytes).in_turns_of(shared.requests_per_turn);
         if shared.server.rdma.is_some()
-            && let Some((ours, theirs)) = stream.ends()
+            && let Some((ours, theirs)) = stream.addresses()
         {
-            conversation.connects(Between { ours, theirs });
+            conversation.allow_pair(Between { ours, theirs });
         }
         let login = Login::new(shared.server.dialects, shared.users.clone());
         Self { login, conversation }
@@ -104,7 +104,7 @@ pub(super) async fn converse(
     stream: &mut Stream,
     shared: &ThreadShared,
     conn: &Conn,
-    talk: &mut Option<Box<Talk>>,
+    dialogue: &mut Option<Box<Dialogue>>,
 ) -> io::Result<Option<End>> {
     let mut input = Input::default();
     let fd = u64::try_from(conn.fd()).unwrap_or(0);
@@ -120,7 +120,7 @@ pub(super) async fn converse(
             return Ok(Some(if cut { End::Cut } else { End::Service { heard } }));
         }
         if input.unread().len() > SMALL_BYTES
-            && let Some(Talk { conversation, .. }) = talk.as_deref_mut()
+            && let Some(Dialogue { conversation, .. }) = dialogue.as_deref_mut()
         {
             match large::gather(stream, shared, conn, conversation, &mut input).await? {
                 Gathered::More => {}
@@ -129,7 +129,7 @@ pub(super) async fn converse(
             }
         } else {
             // A line without its end may end with any byte.
-            let wants = talk.as_ref().map_or(0, |talk| talk.conversation.wants());
+            let wants = dialogue.as_ref().map_or(0, |dialogue| dialogue.conversation.wants());
             let in_block = wants > input.unread().len() + 1;
             conn.is(if in_block { ConnState::ReadingRest } else { ConnState::Reading });
             let most = shared.time_allowed(in_part);
@@ -156,8 +156,8 @@ pub(super) async fn converse(
             shared.ops.bytes_read.add(new as u64);
         }
         heard |= draining;
-        let Talk { login, conversation } =
-            &mut **talk.get_or_insert_with(|| Box::new(Talk::new(shared, stream)));
+        let Dialogue { login, conversation } =
+            &mut **dialogue.get_or_insert_with(|| Box::new(Dialogue::new(shared, stream)));
         let came = Instant::now();
         conn.has_command(came);
         let mut out = shared.spare_output.take();

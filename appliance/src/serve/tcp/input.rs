@@ -94,7 +94,7 @@ impl Input<'_> {
             }
             let seen = usize::from(self.left);
             come.map_ok(|come| {
-                self.stays(seen.saturating_sub(come));
+                self.note_left(seen.saturating_sub(come));
                 (come > 0).then(|| come.saturating_sub(seen))
             })
         })
@@ -135,7 +135,7 @@ impl Input<'_> {
         let till = if stays { self.at.max(kept.len()) } else { self.bytes.len() };
         stream.read_exact(self.bytes.get_mut(kept.len()..till).unwrap_or_default())?;
         if stays {
-            self.stays(self.bytes.len() - till);
+            self.note_left(self.bytes.len() - till);
             let own = if self.at < kept.len() { kept } else { Vec::new() };
             self.at = self.at.min(own.len());
             spare.give(replace(&mut self.bytes, own));
@@ -144,7 +144,7 @@ impl Input<'_> {
     }
 
     /// So many bytes stay in the socket: [`SMALL_BYTES`] at most.
-    fn stays(&mut self, bytes: usize) {
+    fn note_left(&mut self, bytes: usize) {
         self.left = u16::try_from(bytes).unwrap_or(u16::MAX);
     }
 

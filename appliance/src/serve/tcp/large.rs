@@ -72,7 +72,7 @@ impl Pace {
         Self { queued, least: TAKEN_BYTES, ..Self::of_reads() }
     }
 
-    fn moves(&mut self, bytes: usize) {
+    fn note_moved(&mut self, bytes: usize) {
         self.moved = self.moved.saturating_add(bytes);
         self.last = Instant::now();
     }
@@ -164,7 +164,7 @@ async fn gather_charged<'d>(
                     come => none_if_blocked(come)?,
                 };
                 shared.ops.bytes_read.add(come as u64);
-                pace.moves(come);
+                pace.note_moved(come);
                 turn.end().await;
             }
             () = shared.over() => return Ok(Gathered::End(End::Cut)),
@@ -379,7 +379,7 @@ async fn send_rest<'d>(
                 let turn = turn?;
                 let written = send_piece(stream, shared, left)?;
                 at += written;
-                pace.moves(written);
+                pace.note_moved(written);
                 turn.end().await;
             }
             () = shared.over() => return Err(io::ErrorKind::TimedOut.into()),

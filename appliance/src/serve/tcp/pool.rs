@@ -48,14 +48,14 @@ const IDLE_LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Pool {
     figures: Arc<ConnMemory>,
     began: Instant,
-    little: Lane,
-    large: Lane,
+    little: Part,
+    large: Part,
     /// Units that turns left behind when there was nothing to charge them to any more.
     overdrawn: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Lane {
+struct Part {
     units: usize,
     free: Semaphore,
     waiting: AtomicUsize,
@@ -64,7 +64,7 @@ struct Lane {
     pressed_ms: AtomicU64,
 }
 
-impl Lane {
+impl Part {
     fn new(bytes: usize) -> Self {
         let units = (bytes / UNIT_BYTES).min(Semaphore::MAX_PERMITS);
         Self {
@@ -80,7 +80,7 @@ impl Lane {
 #[derive(Debug)]
 pub(super) struct Charge<'p> {
     pool: &'p Pool,
-    lane: &'p Lane,
+    part: &'p Part,
     permit: Option<SemaphorePermit<'p>>,
     units: u32,
 }
@@ -101,8 +101,8 @@ impl Pool {
         Self {
             figures,
             began: Instant::now(),
-            little: Lane::new(little),
-            large: Lane::new(shared - little),
+            little: Part::new(little),
+            large: Part::new(shared - little),
             overdrawn: AtomicUsize::new(0),
         }
     }
@@ -139,19 +139,19 @@ impl Pool {
         may
     }
 
-    fn lane(&self, bytes: usize) -> &Lane {
+    fn part(&self, bytes: usize) -> &Part {
         if bytes <= LITTLE_MAX_BYTES { &self.little } else { &self.large }
     }
 
     /// So much, if it is there at once.
     pub(super) fn try_take(&self, bytes: usize) -> Option<Charge<'_>> {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).ok()?;
-        let lane = self.lane(bytes);
+        let part = self.part(bytes);
         if allocator::is_short() {
             return None;
         }
-        if let Ok(permit) = lane.free.try_acquire_many(units) {
-            return Some(self.charged(lane, Some(permit), units));
+        if let Ok(permit) = part.free.try_acquire_many(units) {
+            return Some(self.charged(part, Some(permit), units));
         }
         self.take_idle(units)
     }
@@ -171,17 +171,17 @@ impl Pool {
             return Some(charge);
         }
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).ok()?;
-        let lane = self.lane(bytes);
-        if units as usize > lane.units || allocator::is_short() {
+        let part = self.part(bytes);
+        if units as usize > part.units || allocator::is_short() {
             return None;
         }
-        let _waits = Waits::new(self, lane);
+        let _waits = Waits::new(self, part);
         let waited = async {
-            let mut permit = pin!(lane.free.acquire_many(units));
+            let mut permit = pin!(part.free.acquire_many(units));
             loop {
                 tokio::select! {
                     biased;
-                    permit = &mut permit => return Some(self.charged(lane, Some(permit.ok()?), units)),
+                    permit = &mut permit => return Some(self.charged(part, Some(permit.ok()?), units)),
                     () = sleep(IDLE_LOOK) => {}
                 }
                 let idle = if bytes <= LITTLE_MAX_BYTES { self.take_idle(units) } else { None };
@@ -210,12 +210,12 @@ impl Pool {
 
     fn charged<'p>(
         &'p self,
-        lane: &'p Lane,
+        part: &'p Part,
         permit: Option<SemaphorePermit<'p>>,
         units: u32,
     ) -> Charge<'p> {
         self.figures.take(u64::from(units) * UNIT_BYTES as u64);
-        Charge { pool: self, lane, permit, units }
+        Charge { pool: self, part, permit, units }
     }
 }
 
@@ -226,12 +226,12 @@ impl Charge<'_> {
     }
 
     /// Whether who holds it is to give it up, if slow: others wait, or one was refused or did with less in the last two
-    /// seconds, which is said to one holder of its lane.
+    /// seconds, which is said to one holder of its part.
     pub(super) fn must_yield(&self) -> bool {
-        if self.lane.waiting.load(Ordering::Relaxed) > 0 {
+        if self.part.waiting.load(Ordering::Relaxed) > 0 {
             return true;
         }
-        let pressed_ms = self.lane.pressed_ms.swap(0, Ordering::Relaxed);
+        let pressed_ms = self.part.pressed_ms.swap(0, Ordering::Relaxed);
         pressed_ms > 0 && self.pool.now_ms().saturating_sub(pressed_ms) < PRESSED_MS
     }
 
@@ -260,13 +260,13 @@ impl Drop for Charge<'_> {
 }
 
 /// One that waits, until it is dropped.
-struct Waits<'p>(&'p Pool, &'p Lane);
+struct Waits<'p>(&'p Pool, &'p Part);
 
 impl<'p> Waits<'p> {
-    fn new(pool: &'p Pool, lane: &'p Lane) -> Self {
-        lane.waiting.fetch_add(1, Ordering::Relaxed);
+    fn new(pool: &'p Pool, part: &'p Part) -> Self {
+        part.waiting.fetch_add(1, Ordering::Relaxed);
         pool.figures.begin_wait();
-        Self(pool, lane)
+        Self(pool, part)
     }
 }
 

@@ -10,7 +10,7 @@
 //! In: an accepted connection and its permit. Out: nothing; the permit is free again. Fails: as its
 //! client, the network and memory do, and then it ends.
 
-use super::connection::{Talk, converse, finish};
+use super::connection::{Dialogue, converse, finish};
 use super::handshake::Failure;
 use super::permit::{ConnPermit, ThreadConns};
 use super::shared::End;
@@ -45,7 +45,7 @@ struct Standing {
     conn: Conn,
     permit: ConnPermit,
     /// What it has said so far, once it has said something.
-    talk: Option<Box<Talk>>,
+    dialogue: Option<Box<Dialogue>>,
     /// Its idle timeout, where it has one.
     limit: Option<Pin<Box<Sleep>>>,
 }
@@ -61,7 +61,7 @@ impl Served {
         let shared = &permit.thread.shared;
         let conn = shared.server.conns.enter(stream.fd(), from, Some(listener));
         shared.server.watchers.connected(conn.peer(), conn.fd());
-        let standing = Standing { stream, conn, permit, talk: None, limit: None };
+        let standing = Standing { stream, conn, permit, dialogue: None, limit: None };
         Self(match tls {
             Some(clients) => Phase::Works(Box::pin(async move {
                 let Standing { stream, conn, permit, .. } = standing;
@@ -70,7 +70,7 @@ impl Served {
                     watchers.disconnected(conn.peer(), "error", conn.fd());
                     return None;
                 };
-                Some(Standing { stream, conn, permit, talk: None, limit: None })
+                Some(Standing { stream, conn, permit, dialogue: None, limit: None })
             })),
             None => Phase::Waits(standing),
         })
@@ -127,11 +127,11 @@ impl Standing {
 
 /// Answers what has come, if something has. The connection as it waits for more, unless it has ended.
 async fn work(mut standing: Standing, come: io::Result<bool>) -> Option<Standing> {
-    let Standing { stream, conn, permit, talk, limit } = &mut standing;
+    let Standing { stream, conn, permit, dialogue, limit } = &mut standing;
     let shared = &permit.thread.shared;
     *limit = None;
     let result = match come {
-        Ok(true) => converse(stream, shared, conn, talk).await,
+        Ok(true) => converse(stream, shared, conn, dialogue).await,
         Ok(false) => Ok(Some(End::Idle)),
         Err(error) => Err(error),
     };

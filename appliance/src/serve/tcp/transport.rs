@@ -142,7 +142,7 @@ impl Stream {
     }
 
     /// Our address and the client's, over TCP in the clear.
-    pub(super) fn ends(&self) -> Option<(IpAddr, IpAddr)> {
+    pub(super) fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
         match self {
             Self::Tcp(s) => Some((s.local_addr().ok()?.ip(), s.peer_addr().ok()?.ip())),
             Self::Tls(_) | Self::Unix(_) => None,

@@ -49,7 +49,7 @@ pub(super) struct Made {
     /// Threads for their TLS handshakes.
     pub(super) handshakes: Vec<Waiting>,
     pub(super) counters: Vec<Arc<WorkerCounters>>,
-    pub(super) capture_lines: Vec<Arc<Channel>>,
+    pub(super) capture_channels: Vec<Arc<Channel>>,
 }
 
 /// What all workers of all parts share, and how many they are.
@@ -130,7 +130,7 @@ impl Making<'_> {
             fast_path: PlainMode::Vector,
         });
         made.counters.push(worker.counters());
-        made.capture_lines.push(worker.capture_line());
+        made.capture_channels.push(worker.capture_channel());
         let (driver, stop, cpus) = (self.driver.clone(), Arc::clone(self.stop), plan.cpus_of(cpu));
         made.working.push(Waiting::new(format!("worker-{n}"), move || {
             affinity::keep_on(&cpus);

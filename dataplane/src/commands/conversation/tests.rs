@@ -109,7 +109,7 @@ fn a_get_of_many_large_values_pauses_between_them() {
 }
 
 /// A server, and a conversation with it.
-struct Talk {
+struct Dialogue {
     session: Session,
     server: Server,
     ops: Arc<OpCounters>,
@@ -118,7 +118,7 @@ struct Talk {
     reply_max: usize,
 }
 
-impl Talk {
+impl Dialogue {
     fn new() -> Self {
         let config =
             StoreConfig { memory_bytes: 32 << 20, pages: Pages::Small, ..StoreConfig::default() };
@@ -157,23 +157,23 @@ fn a_request_refused_in_its_midst_is_thrown_away_and_the_next_is_answered() {
         ("set a 1 0 5000 noreply", ""),
         ("ms a 5000", UNREAD),
     ] {
-        let mut talk = Talk::new();
-        assert_eq!(talk.advance(b"set a 0 0 1\r\nx\r\n").0, "STORED\r\n");
+        let mut dialogue = Dialogue::new();
+        assert_eq!(dialogue.advance(b"set a 0 0 1\r\nx\r\n").0, "STORED\r\n");
         let request = format!("{line}\r\n{}\r\n", "v".repeat(5000));
         let come = &request.as_bytes()[..3000];
-        let (said, p) = talk.advance(come);
+        let (said, p) = dialogue.advance(come);
         assert_eq!((said.as_str(), p), ("", Progress::of(0, false)));
-        let (said, p) = talk.refuse(come);
+        let (said, p) = dialogue.refuse(come);
         assert_eq!(String::from_utf8(said).unwrap(), refusal, "{line}");
         assert_eq!(p, Progress::of(come.len(), false), "{line}");
         let rest = [&request.as_bytes()[3000..], b"get a\r\n"].concat();
-        let (said, p) = talk.advance(&rest);
+        let (said, p) = dialogue.advance(&rest);
         // As memcached: no client is to read what a set was to replace.
         let kept = line.starts_with("cas");
         assert_eq!(said, if kept { "VALUE a 0 1\r\nx\r\nEND\r\n" } else { "END\r\n" }, "{line}");
         assert_eq!(p.consumed, rest.len());
-        assert_eq!(talk.server.totals().store_no_memory, 1);
-        assert_eq!(talk.server.totals().store_too_large, 0);
+        assert_eq!(dialogue.server.totals().store_no_memory, 1);
+        assert_eq!(dialogue.server.totals().store_too_large, 0);
     }
 }
 
@@ -190,48 +190,48 @@ fn what_is_too_large_is_refused_when_it_has_come() {
         (b"set a 0 0 2097152 noreply\r\n", "\r\n", ""),
         (&binary, "", "Too large."),
     ] {
-        let mut talk = Talk::new();
+        let mut dialogue = Dialogue::new();
         let value = vec![b'v'; 2_097_152];
         for part in [line, &value[1..], b"v"] {
             let last = part.len() == 1 && value_end.is_empty();
             let mut out = Vec::new();
-            let mut ctx = Ctx::new(&mut talk.session, &talk.ops, &talk.server);
-            let p = talk.conversation.advance(&mut ctx, part, Buffer::new(&mut out, 1 << 20));
+            let mut ctx = Ctx::new(&mut dialogue.session, &dialogue.ops, &dialogue.server);
+            let p = dialogue.conversation.advance(&mut ctx, part, Buffer::new(&mut out, 1 << 20));
             assert_eq!(p, Progress::of(part.len(), false));
             assert!(String::from_utf8_lossy(&out).ends_with(if last { refusal } else { "" }));
             assert_eq!(out.is_empty(), !last);
         }
         if !value_end.is_empty() {
-            let (said, p) = talk.advance(format!("{value_end}mn\r\n").as_bytes());
+            let (said, p) = dialogue.advance(format!("{value_end}mn\r\n").as_bytes());
             assert_eq!((said, p.close), (format!("{refusal}MN\r\n"), false));
         }
-        assert_eq!(talk.server.totals().store_too_large, 1);
+        assert_eq!(dialogue.server.totals().store_too_large, 1);
     }
 }
 
 #[test]
 fn a_binary_request_is_refused_with_a_status() {
-    let mut talk = Talk::new();
+    let mut dialogue = Dialogue::new();
     let mut packet = vec![0x80, 1, 0, 1, 8, 0, 0, 0, 0, 0, 0x13, 0x88 + 9];
     packet.extend(*b"mark");
     packet.extend([0; 8 + 8]);
     packet.push(b'a');
     packet.extend(vec![b'v'; 5000]);
-    assert_eq!(talk.advance(&packet[..2000]).1, Progress::of(0, false));
-    let (said, p) = talk.refuse(&packet[..2000]);
+    assert_eq!(dialogue.advance(&packet[..2000]).1, Progress::of(0, false));
+    let (said, p) = dialogue.refuse(&packet[..2000]);
     assert_eq!((&said[..8], &said[12..16]), (&[0x81, 1, 0, 0, 0, 0, 0, 0x82][..], &b"mark"[..]));
     assert_eq!(p, Progress::of(2000, false));
-    assert_eq!(talk.advance(&packet[2000..]).1.consumed, packet.len() - 2000);
+    assert_eq!(dialogue.advance(&packet[2000..]).1.consumed, packet.len() - 2000);
 }
 
 #[test]
 fn a_line_whose_end_nobody_knows_is_refused_for_good() {
-    let mut talk = Talk::new();
+    let mut dialogue = Dialogue::new();
     let line = [&b"get"[..], &b" k".repeat(3000)].concat();
-    assert_eq!(talk.advance(&line).1, Progress::of(0, false));
-    let (said, p) = talk.refuse(&line);
+    assert_eq!(dialogue.advance(&line).1, Progress::of(0, false));
+    let (said, p) = dialogue.refuse(&line);
     assert_eq!((said, p.close), (UNREAD.as_bytes().to_vec(), true));
-    assert!(talk.conversation.is_lost());
+    assert!(dialogue.conversation.is_lost());
 }
 
 #[test]
@@ -247,22 +247,22 @@ fn a_value_without_room_is_put_when_there_is_and_done_once() {
         ("mg a v h l", format!("VA 5000 h0 l0\r\n{value}\r\n")),
         ("mg a s", "HD s5000\r\n".to_owned()),
     ] {
-        let mut talk = Talk::new();
-        talk.advance(format!("set a 0 50 5000\r\n{value}\r\n").as_bytes());
-        talk.reply_max = 4000;
+        let mut dialogue = Dialogue::new();
+        dialogue.advance(format!("set a 0 50 5000\r\n{value}\r\n").as_bytes());
+        dialogue.reply_max = 4000;
         let input = format!("mn\r\n{line}\r\nmn\r\n");
-        let (said, p) = talk.advance(input.as_bytes());
+        let (said, p) = dialogue.advance(input.as_bytes());
         if !line.contains('v') && line.starts_with('m') {
             assert_eq!(said, format!("MN\r\n{reply}MN\r\n"));
             continue;
         }
         assert_eq!((said.as_str(), p.consumed), ("MN\r\n", 4), "{line}");
         assert!((5000..7000).contains(&p.needs), "{p:?}");
-        talk.reply_max = p.needs;
-        let (said, p) = talk.advance(&input.as_bytes()[4..]);
+        dialogue.reply_max = p.needs;
+        let (said, p) = dialogue.advance(&input.as_bytes()[4..]);
         assert_eq!(said, format!("{reply}MN\r\n"), "{line}");
         assert_eq!((p.consumed, p.needs), (input.len() - 4, 0));
-        let counted = talk.server.totals();
+        let counted = dialogue.server.totals();
         assert_eq!((counted.get_hits + counted.touch_hits, counted.get_misses), (1, 0), "{line}");
     }
 }
@@ -283,10 +283,10 @@ fn long_values_are_sent_from_where_they_lie_in_every_form() {
         .collect();
     asked.extend([0x00, 0x0c].map(|opcode| [binary(opcode, "c"), binary(opcode, "a")].concat()));
     for asked in asked {
-        let mut talk = Talk::new();
-        talk.advance(sets.as_bytes());
+        let mut dialogue = Dialogue::new();
+        dialogue.advance(sets.as_bytes());
         let mut said = |most: Option<usize>| {
-            talk.conversation = Conversation::new(1 << 20);
+            dialogue.conversation = Conversation::new(1 << 20);
             let (mut at, mut sent) = (0, Vec::new());
             while at < asked.len() {
                 let (mut out, mut left) = (Vec::new(), most.unwrap_or(0));
@@ -298,7 +298,7 @@ fn long_values_are_sent_from_where_they_lie_in_every_form() {
                     sent.extend_from_slice(&all[..taken]);
                     taken
                 };
-                let Talk { session, ops, server, conversation, .. } = &mut talk;
+                let Dialogue { session, ops, server, conversation, .. } = &mut dialogue;
                 let mut ctx = Ctx::new(session, ops, server);
                 let mut buffer = Buffer::new(&mut out, 1 << 16);
                 if most.is_some() {
@@ -321,27 +321,27 @@ fn long_values_are_sent_from_where_they_lie_in_every_form() {
 
 #[test]
 fn a_reply_without_room_can_be_refused() {
-    let mut talk = Talk::new();
-    talk.advance(format!("set a 0 0 5000\r\n{}\r\n", "v".repeat(5000)).as_bytes());
-    talk.reply_max = 4000;
+    let mut dialogue = Dialogue::new();
+    dialogue.advance(format!("set a 0 0 5000\r\n{}\r\n", "v".repeat(5000)).as_bytes());
+    dialogue.reply_max = 4000;
     let input = b"get b a b a\r\nget b\r\n";
-    assert!(talk.advance(input).1.needs > 0);
-    let (said, p) = talk.refuse(input);
+    assert!(dialogue.advance(input).1.needs > 0);
+    let (said, p) = dialogue.refuse(input);
     assert_eq!(said, b"SERVER_ERROR out of memory writing get response\r\n");
     assert_eq!(p, Progress::of(b"get b a b a\r\n".len(), false));
-    assert_eq!(talk.advance(&input[p.consumed..]).0, "END\r\n");
+    assert_eq!(dialogue.advance(&input[p.consumed..]).0, "END\r\n");
     // What is refused has changed nothing.
     let input = b"gat 50 a\r\n";
-    assert!(talk.advance(input).1.needs > 0);
-    assert_eq!(talk.refuse(input).0, said);
-    assert_eq!(talk.advance(b"mg a t\r\n").0, "HD t-1\r\n");
+    assert!(dialogue.advance(input).1.needs > 0);
+    assert_eq!(dialogue.refuse(input).0, said);
+    assert_eq!(dialogue.advance(b"mg a t\r\n").0, "HD t-1\r\n");
 }
 
 /// All that is answered, turn by turn, and how many turns it took.
-fn whole(talk: &mut Talk, input: &[u8]) -> (String, usize) {
+fn whole(dialogue: &mut Dialogue, input: &[u8]) -> (String, usize) {
     let (mut said, mut at, mut turns) = (String::new(), 0, 0);
     loop {
-        let (piece, p) = talk.advance(&input[at..]);
+        let (piece, p) = dialogue.advance(&input[at..]);
         said.push_str(&piece);
         at += p.consumed;
         turns += 1;
@@ -351,7 +351,7 @@ fn whole(talk: &mut Talk, input: &[u8]) -> (String, usize) {
         }
         // What a caller has in two pieces it gives one by one: nothing may come of the first alone.
         if p.consumed == 0 {
-            let (said, p) = talk.advance(&input[at..][..100]);
+            let (said, p) = dialogue.advance(&input[at..][..100]);
             assert_eq!((said.as_str(), p), ("", Progress::of(0, false)));
         }
     }
@@ -360,13 +360,13 @@ fn whole(talk: &mut Talk, input: &[u8]) -> (String, usize) {
 #[test]
 fn a_get_of_very_many_keys_has_several_turns() {
     for (verb, cas) in [("get", ""), ("gets", " 1"), ("gat 0", "")] {
-        let mut talk = Talk::new();
-        assert_eq!(talk.advance(b"set a 0 0 1\r\nx\r\n").0, "STORED\r\n");
+        let mut dialogue = Dialogue::new();
+        assert_eq!(dialogue.advance(b"set a 0 0 1\r\nx\r\n").0, "STORED\r\n");
         // A key that is a verb, first in its turn.
         let keys = [" b".repeat(1023), " a get a".to_owned(), " b".repeat(3000), " a ".to_owned()];
         for end in ["\r\n", "\n"] {
             let input = format!("{verb}{}{end}get a\r\n", keys.concat());
-            let (said, turns) = whole(&mut talk, input.as_bytes());
+            let (said, turns) = whole(&mut dialogue, input.as_bytes());
             let (one, last) = (format!("VALUE a 0 1{cas}\r\nx\r\n"), "VALUE a 0 1\r\nx\r\nEND\r\n");
             assert_eq!(said, format!("{}END\r\n{last}", one.repeat(3)), "{verb}");
             assert_eq!(turns, 4027_usize.div_ceil(1024));
@@ -395,10 +395,10 @@ fn the_end_of_a_long_line_is_found_in_pieces() {
         }
     }
     for (text, closed_at) in [(b"foo ", 2049), (b"get ", (1 << 20) + 1)] {
-        let mut talk = Talk::new();
+        let mut dialogue = Dialogue::new();
         let line = text.repeat((1 << 18) + 1);
         let ends = [2000, 2048, 2049, 5000, 1 << 20, (1 << 20) + 1];
-        let end = ends.into_iter().find(|&end| talk.advance(&line[..end]).1.close);
+        let end = ends.into_iter().find(|&end| dialogue.advance(&line[..end]).1.close);
         assert_eq!(end, Some(closed_at));
     }
 }
@@ -406,8 +406,8 @@ fn the_end_of_a_long_line_is_found_in_pieces() {
 /// `-C`: every item's is 0, shown or compared.
 #[test]
 fn without_cas_ids_meta_commands_know_none_either() {
-    let mut talk = Talk::new();
-    talk.server.cas_enabled = false;
+    let mut dialogue = Dialogue::new();
+    dialogue.server.cas_enabled = false;
     for (request, reply) in [
         ("ms a 1 c\r\n1", "HD c0"),
         ("mg a c v", "VA 1 c0\r\n1"),
@@ -419,7 +419,7 @@ fn without_cas_ids_meta_commands_know_none_either() {
         ("md a C0", "HD"),
         ("mg a", "EN"),
     ] {
-        let (said, _) = talk.advance(format!("{request}\r\n").as_bytes());
+        let (said, _) = dialogue.advance(format!("{request}\r\n").as_bytes());
         assert_eq!(said, format!("{reply}\r\n"), "{request}");
     }
 }
@@ -456,9 +456,9 @@ proptest! {
         most in prop_oneof![Just(usize::MAX), 1_usize..6],
     ) {
         let carry_out = |one_by_one: bool| {
-            let mut talk = Talk::new();
-            talk.conversation = Conversation::new(2500).in_turns_of(most);
-            talk.conversation.one_by_one = one_by_one;
+            let mut dialogue = Dialogue::new();
+            dialogue.conversation = Conversation::new(2500).in_turns_of(most);
+            dialogue.conversation.one_by_one = one_by_one;
             let (mut come, mut waiting, mut said) = (&input[..], Vec::new(), Vec::new());
             let mut steps = Vec::new();
             let mut cuts = cuts.iter().cycle();
@@ -467,7 +467,7 @@ proptest! {
                 waiting.extend_from_slice(piece);
                 loop {
                     let mut out = Vec::new();
-                    let Talk { session, ops, server, conversation, .. } = &mut talk;
+                    let Dialogue { session, ops, server, conversation, .. } = &mut dialogue;
                     let mut ctx = Ctx::new(session, ops, server);
                     let buffer = Buffer::new(&mut out, room).limited_to(room.max(4000));
                     let p = conversation.advance(&mut ctx, &waiting, buffer);
@@ -482,7 +482,7 @@ proptest! {
                     break;
                 }
             }
-            (said, steps, waiting, format!("{:?}", talk.server.totals()))
+            (said, steps, waiting, format!("{:?}", dialogue.server.totals()))
         };
         let (runs, one_by_one) = (carry_out(false), carry_out(true));
         prop_assert_eq!(String::from_utf8_lossy(&runs.0), String::from_utf8_lossy(&one_by_one.0));

@@ -51,7 +51,7 @@ impl Acceptance {
     }
 
     /// Takes the text away from those replies that are not to be sent. False: one of them cannot be.
-    pub(super) fn sort_out(
+    pub(super) fn accept(
         &mut self,
         batch: &mut Batch,
         cpu: &CpuEngine,

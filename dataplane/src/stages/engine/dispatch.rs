@@ -96,7 +96,7 @@ struct Accelerator {
 
 /// Where a batch goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Choice {
     Cpu,
     Offload,
     /// Nowhere yet.
@@ -132,36 +132,40 @@ impl Accelerator {
     }
 
     /// D7, for a batch of `n` requests.
-    fn choose(&self, n: usize, batch_max: usize, now: Instant) -> Way {
+    fn choose(&self, n: usize, batch_max: usize, now: Instant) -> Choice {
         if !self.engine.is_open() {
-            return Way::Cpu;
+            return Choice::Cpu;
         }
         if self.forced {
-            return Way::Offload;
+            return Choice::Offload;
         }
         let threshold = self.threshold();
         if self.engine.in_flight() == 0 {
             // So that it does not change its mind with every batch.
             let from = threshold * if self.busy { 0.5 } else { 1.5 };
             let probe = n >= PROBE_LEAST && now.duration_since(self.last_sent) > PROBE_AFTER;
-            return if n as f64 >= from || probe { Way::Offload } else { Way::Cpu };
+            return if n as f64 >= from || probe { Choice::Offload } else { Choice::Cpu };
         }
         let spared = n as f64 * (self.on_cpu.get() - self.taking.get());
         let worthwhile = spared > self.handing.get();
-        if threshold <= batch_max as f64 && worthwhile { Way::Offload } else { Way::Cpu }
+        if threshold <= batch_max as f64 && worthwhile { Choice::Offload } else { Choice::Cpu }
     }
 
     /// What becomes of a batch that found no place.
-    fn without_place(&mut self, n: usize, batch_max: usize, now: Instant) -> Way {
+    fn without_place(&mut self, n: usize, batch_max: usize, now: Instant) -> Choice {
         if self.engine.in_flight() == 0 {
             // No batch is in flight whose return would free a slot.
-            return Way::Cpu;
+            return Choice::Cpu;
         }
         if self.forced && self.engine.is_open() {
-            return Way::Wait;
+            return Choice::Wait;
         }
         let since = *self.waits_since.get_or_insert(now);
-        if n >= batch_max || now.duration_since(since) >= WAIT_MAX { Way::Cpu } else { Way::Wait }
+        if n >= batch_max || now.duration_since(since) >= WAIT_MAX {
+            Choice::Cpu
+        } else {
+            Choice::Wait
+        }
     }
 
     fn submit(&mut self, batch: Box<Batch>, now: Instant) -> Result<(), Box<Batch>> {
@@ -282,7 +286,7 @@ impl Dispatch {
             let acceptance = beside.acceptance.as_mut();
             if self.cpu.confirms(&batch, in_full)
                 && acceptance.is_none_or(|acceptance| {
-                    acceptance.sort_out(&mut batch, &self.cpu, &self.counters)
+                    acceptance.accept(&mut batch, &self.cpu, &self.counters)
                 })
             {
                 // What comparing takes is not the rule.
@@ -317,7 +321,7 @@ impl Engine for Dispatch {
     fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
         let Some(beside) = &mut self.beside else { return self.cpu.submit(batch) };
         let (n, now) = (batch.entries.len(), Instant::now());
-        if beside.choose(n, self.batch_max, now) == Way::Cpu {
+        if beside.choose(n, self.batch_max, now) == Choice::Cpu {
             return self.by_cpu(batch);
         }
         match beside.submit(batch, now) {
@@ -327,8 +331,8 @@ impl Engine for Dispatch {
                 Ok(())
             }
             Err(batch) => match beside.without_place(n, self.batch_max, now) {
-                Way::Cpu => self.by_cpu(batch),
-                Way::Offload | Way::Wait => Err(batch),
+                Choice::Cpu => self.by_cpu(batch),
+                Choice::Offload | Choice::Wait => Err(batch),
             },
         }
     }

@@ -9,7 +9,7 @@
 
 use super::Execute;
 use super::fast_get::headers;
-use crate::commands::work::Work;
+use crate::commands::work::Cost;
 use crate::commands::{self, Ctx, Flow, Known, execute};
 use crate::counters::WorkerCounters;
 use crate::frame_accounting::Accounts;
@@ -115,7 +115,7 @@ impl Execute {
         let dialect = self.server.dialects.of(first);
         let most = allowance(entry, desc.payload_len, self.amp_factor);
         let debtor = entry.flags.has(EntryFlags::LIMITED).then(|| source(frame.bytes(), entry));
-        let mut work = Work::begin(&self.session, &self.ops);
+        let mut work = Cost::begin(&self.session, &self.ops);
         let mut out = Datagrams::new(&self.region, frame, headers(entry), most, &mut self.frames);
         let mut rest = self.text.as_slice();
         let mut known = known(rest, desc);

@@ -17,7 +17,7 @@ use super::totals::{Totals, next_of};
 use super::{Answered, Context, FastPath, Pass, ROWS, Rows, whole};
 use crate::plain::family::FRAME;
 use crate::plain::requests::{FRAME_AROUND_KEY, KEY, LOOK, Requests};
-use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
+use crate::plain::vector::{Compiled, KEY_BLOCK, ROW, ROWS_AHEAD, Vector};
 use crate::plain::window::{ADDRESSES, part};
 use driver_shim::{BURST_MAX, Frame, Region, TxCaps};
 use gpu::index::Form;
@@ -159,7 +159,7 @@ struct PlainGets<'p> {
     region: &'p Region,
 }
 
-impl Work for PlainGets<'_> {
+impl Compiled for PlainGets<'_> {
     type Done = u64;
 
     #[inline(always)]
@@ -199,7 +199,7 @@ struct Located<'p, 'g, const BY_PORT: bool> {
     ended: bool,
 }
 
-impl<const BY_PORT: bool> Work for Located<'_, '_, BY_PORT> {
+impl<const BY_PORT: bool> Compiled for Located<'_, '_, BY_PORT> {
     type Done = (Totals, bool);
 
     #[inline(always)]

@@ -11,7 +11,7 @@ use memcache::{
     PlainSet, Store as Set, Touch, Verb, plain_set, text,
 };
 use store::Store;
-use wire::{Class, Plain, classify, udp_frame};
+use wire::{Class, PlainMatcher, classify, udp_frame};
 
 /// Keys that requests of the burst may change.
 #[derive(Debug)]
@@ -84,7 +84,13 @@ impl Order {
     /// A frame goes to the general stages.
     #[cold]
     #[inline(never)]
-    pub(super) fn note(&mut self, frame: &[u8], plain: &Plain, dialects: Dialects, store: &Store) {
+    pub(super) fn note(
+        &mut self,
+        frame: &[u8],
+        plain: &PlainMatcher,
+        dialects: Dialects,
+        store: &Store,
+    ) {
         let item_max_bytes = store.config().item_max_bytes;
         match changes(frame, plain, Reading { dialects, item_max_bytes }) {
             Changes::Nothing | Changes::ButReads(_) => {}
@@ -100,7 +106,7 @@ impl Order {
     pub(super) fn note_reads(
         &mut self,
         frame: &[u8],
-        plain: &Plain,
+        plain: &PlainMatcher,
         dialects: Dialects,
         store: &Store,
     ) -> bool {
@@ -126,7 +132,7 @@ impl Order {
 }
 
 /// What a frame may change, if it is a request.
-fn changes<'a>(frame: &'a [u8], plain: &Plain, read: Reading) -> Changes<'a> {
+fn changes<'a>(frame: &'a [u8], plain: &PlainMatcher, read: Reading) -> Changes<'a> {
     let class = plain.classify(frame).unwrap_or_else(|| classify(frame, plain.local()));
     let Class::Kv { l4, .. } = class else { return Changes::Nothing };
     let udp = usize::from(l4);

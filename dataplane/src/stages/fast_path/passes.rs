@@ -14,7 +14,7 @@ use super::shape::{self, Any, Beginning, Binary, Kind, Long, Meta, OverV6, PLAIN
 use super::totals::{Totals, next_of};
 use crate::plain::PlainMode;
 use crate::plain::family::Family;
-use crate::plain::vector::{Vector, Work};
+use crate::plain::vector::{Compiled, Vector};
 
 impl Pass<'_, '_> {
     /// Answers the gets of a burst.
@@ -82,7 +82,7 @@ struct OtherShapes<'o, 'p, 'g> {
     among: u64,
 }
 
-impl Work for OtherShapes<'_, '_, '_> {
+impl Compiled for OtherShapes<'_, '_, '_> {
     /// Which frames are ones, and what all that have been met are.
     type Done = (u64, Kind);
 

@@ -9,7 +9,7 @@ use super::set_line::{self, Set};
 use super::totals::next_of;
 use crate::plain::PlainMode;
 use crate::plain::requests::Requests;
-use crate::plain::vector::{LONG_BLOCK, ROW, Vector, Work};
+use crate::plain::vector::{Compiled, LONG_BLOCK, ROW, Vector};
 use crate::plain::window::part;
 use driver_shim::{BURST_MAX, Frame, Region};
 use store::{KeyHash, Store};
@@ -87,7 +87,7 @@ struct Reading<'p> {
     asked: &'p mut [Set; BURST_MAX],
 }
 
-impl Work for Reading<'_> {
+impl Compiled for Reading<'_> {
     type Done = u64;
 
     #[inline(always)]

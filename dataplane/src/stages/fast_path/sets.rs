@@ -26,12 +26,12 @@ use super::{Context, FastPath, left_of};
 use crate::commands::{Ctx, store_unwatched};
 use crate::plain::family::{FRAME, V4, finish};
 use crate::plain::requests::Requests;
-use crate::plain::vector::{Portable, ROW, ROWS_AHEAD, Vector, Work};
+use crate::plain::vector::{Compiled, Portable, ROW, ROWS_AHEAD, Vector};
 use driver_shim::Frame;
 use memcache::Dialects;
 use memcache::admin::Events;
 use store::{KeyHash, RESERVED_MAX, Store};
-use wire::Plain;
+use wire::PlainMatcher;
 
 /// The answer to nearly all.
 const STORED: Fixed<8> = Fixed::new(b"STORED\r\n");
@@ -87,7 +87,7 @@ fn first_of(
     mut left: u64,
     order: &mut Order,
     burst: &[Frame],
-    (plain, dialects, store): (&Plain, Dialects, &Store),
+    (plain, dialects, store): (&PlainMatcher, Dialects, &Store),
 ) -> usize {
     let may_go = |set: &Set| {
         let mut before = left & !(u64::MAX << set.frame);
@@ -103,7 +103,7 @@ fn first_of(
 // So that a row is reserved as a whole.
 const _: () = assert!(RESERVED_MAX.is_multiple_of(ROW));
 
-impl<const BY_PORT: bool> Work for Sets<'_, '_, BY_PORT> {
+impl<const BY_PORT: bool> Compiled for Sets<'_, '_, BY_PORT> {
     type Done = Totals;
 
     #[inline(always)]

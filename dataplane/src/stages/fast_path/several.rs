@@ -17,7 +17,7 @@ use crate::plain::datagram::sums_hold;
 use crate::plain::family::{FRAME, Headers, V4, finish};
 use crate::plain::requests::{GET, Requests};
 use crate::plain::seal::END;
-use crate::plain::vector::{KEY_BLOCK, ROW, ROWS_AHEAD, Vector, Work};
+use crate::plain::vector::{Compiled, KEY_BLOCK, ROW, ROWS_AHEAD, Vector};
 use crate::plain::window::{ADDRESSES, L4, TEXT, WINDOW, part, put};
 use base::small_bytes;
 use driver_shim::{BURST_MAX, Frame, Region};
@@ -173,7 +173,7 @@ pub(super) fn any(burst: &[Frame], left: u64) -> bool {
         && burst.iter().enumerate().any(|(n, frame)| is_left(n) && may_be(frame))
 }
 
-impl<const BY_PORT: bool> Work for Rest<'_, '_, BY_PORT> {
+impl<const BY_PORT: bool> Compiled for Rest<'_, '_, BY_PORT> {
     type Done = Totals;
 
     #[inline(always)]

@@ -56,12 +56,12 @@ pub(super) fn reserve(region: &Region, packets: u32, frames: &mut Vec<Frame>) ->
     true
 }
 
-/// Makes a plain request's frame its only response, with all of the image. `header` is the sum of its IPv4 header but
+/// Makes a plain request's frame its only response, with all of the image. `ip_sum` is the sum of its IPv4 header but
 /// for its length. `None`: they do not fit, and nothing was written.
 #[inline(always)]
 pub(super) fn only(
     request: &mut Frame,
-    header: u16,
+    ip_sum: u16,
     (bth, to): (&Bth, To),
     image: &Image<'_>,
     vector: impl Vector,
@@ -74,7 +74,7 @@ pub(super) fn only(
     let window = &mut *frame.bytes;
     let udp_len = u16::try_from(end + ICRC_BYTES - usize::from(PLAIN_L4)).ok()?;
     let reply = Bth::reply(opcode::READ_ONLY, u8::try_from(pad).unwrap_or(0), to.qpn, to.psn, bth);
-    turn_read(window, udp_len, header, vector);
+    turn_read(window, udp_len, ip_sum, vector);
     put::<BTH_BYTES, _>(window, PAYLOAD - AETH_BYTES - BTH_BYTES, transmute!(reply));
     put::<AETH_BYTES, _>(
         window,

@@ -8,7 +8,7 @@
 use super::packets::PSEUDO;
 use super::stage::{Asked, Place, Read, Reads, WAITING_MAX};
 use crate::plain::requests::LOOK;
-use crate::plain::vector::{Vector, Work};
+use crate::plain::vector::{Compiled, Vector};
 use crate::plain::window::part;
 use crate::plain::{PlainMode, Requests};
 use driver_shim::{Burst, Frame, Region};
@@ -63,7 +63,7 @@ struct Entering<'e> {
     mark: u8,
 }
 
-impl Work for Entering<'_> {
+impl Compiled for Entering<'_> {
     type Done = ();
 
     #[inline(always)]
@@ -102,7 +102,7 @@ impl Work for Entering<'_> {
 #[inline(always)]
 fn plain(frame: &Frame, requests: &mut Requests, mark: u8, vector: impl Vector) -> Option<Asked> {
     let look = frame.window::<LOOK>().filter(|_| frame.len() >= FRAME_BYTES)?;
-    let header = requests.reader(look, vector)?;
+    let ip_sum = requests.reader(look, vector)?;
     // Else the compiler takes what it reads now out of the words that were compared.
     let look = black_box(look);
     let icrc = vector.masked_crc(part::<ICRC_COVERS, LOOK>(look, PSEUDO), &MASK4);
@@ -113,7 +113,7 @@ fn plain(frame: &Frame, requests: &mut Requests, mark: u8, vector: impl Vector) 
     let reth: Reth = transmute!(*part::<RETH_BYTES, LOOK>(look, BTH + BTH_BYTES));
     let place = Place { l3: PLAIN_L3, l4: PLAIN_L4, flags: EntryFlags::default(), mark };
     let read = Some(Read::of(&reth));
-    is_right.then_some(Asked { place, header: Some(header), bth, read })
+    is_right.then_some(Asked { place, ip_sum: Some(ip_sum), bth, read })
 }
 
 /// Whether it is no RDMA packet, as far as a glance shows.

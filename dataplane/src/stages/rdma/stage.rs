@@ -8,7 +8,7 @@ use crate::frame_accounting::Accounts;
 use crate::observe::{LookUps, Observer, Seen};
 use crate::plain::PlainMode;
 use crate::plain::requests::LOOK;
-use crate::plain::vector::{Vector, Work};
+use crate::plain::vector::{Compiled, Vector};
 use crate::plain::window::{ADDRESSES, part};
 use crate::policy::{Debt, Gate, REQUEST_BYTES, source};
 use crate::rdma::{
@@ -76,7 +76,7 @@ impl Place {
 pub(super) struct Asked {
     pub(super) place: Place,
     /// Of a plain one, the sum of the header of a response but for its length.
-    pub(super) header: Option<u16>,
+    pub(super) ip_sum: Option<u16>,
     pub(super) bth: Bth,
     pub(super) read: Option<Read>,
 }
@@ -205,7 +205,7 @@ impl Reads {
                 let Entry { l3, l4, flags, mark, .. } = entry;
                 let (place, read) = (Place { l3, l4, flags, mark }, read.as_ref().map(Read::of));
                 self.waiting.push(frame);
-                self.asked.push(Asked { place, header: None, bth, read });
+                self.asked.push(Asked { place, ip_sum: None, bth, read });
                 Ok(())
             }
             Err(reason) => Err((frame, reason)),
@@ -232,7 +232,7 @@ struct Answering<'t, 'a, E> {
     emit: E,
 }
 
-impl<E: FnMut(usize, Frame, Meaning)> Work for Answering<'_, '_, E> {
+impl<E: FnMut(usize, Frame, Meaning)> Compiled for Answering<'_, '_, E> {
     type Done = ();
 
     #[inline(always)]
@@ -359,7 +359,7 @@ fn try_answer(
     with: &mut Pinned<'_>,
     vector: impl Vector,
 ) -> Result<bool, DropReason> {
-    let Asked { place, header, bth, read } = asked;
+    let Asked { place, ip_sum, bth, read } = asked;
     let (entry, qpn) = (&place.entry(frame), bth.qpn());
     let Pinned { guard, observer, region, gate, accounts, now_ns, pairs, locked, done } = with;
     let pair = lock(pairs, locked, qpn)?;
@@ -413,10 +413,10 @@ fn try_answer(
         gate.charge_work(Debt { source, requests }, *now_ns);
     }
     let to = To { msn: if is_new { to.msn.wrapping_add(1) } else { to.msn }, ..to };
-    let only = match header {
-        Some(header) if packets == 1 && at == 0 && len > 0 => {
+    let only = match ip_sum {
+        Some(ip_sum) if packets == 1 && at == 0 && len > 0 => {
             let image = Image::new(item.as_ref(), cas, store.now(), len);
-            packets::only(frame, *header, (bth, to), &image, vector)
+            packets::only(frame, *ip_sum, (bth, to), &image, vector)
         }
         _ => None,
     };
@@ -456,7 +456,7 @@ fn lock<'l, 'a>(
 #[inline(always)]
 fn is_theirs(pair: &Pair, frame: &Frame, asked: &Asked) -> bool {
     let qpn = asked.bth.qpn();
-    match asked.header {
+    match asked.ip_sum {
         Some(_) => pair.is_plain(qpn, addresses(frame)),
         None => pair.is(qpn, between(frame.bytes(), &asked.place.entry(frame))),
     }

@@ -17,7 +17,7 @@ use store::{Session, Store, StoreConfig, verbs};
 use wire::build::UdpFrame;
 use wire::classify::{Class, classify};
 use wire::roce::{Psn, request::Read};
-use wire::{Local, Plain};
+use wire::{Local, PlainMatcher};
 
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -98,7 +98,7 @@ impl World {
                 ops: server.ops(),
                 server,
                 accounts: Accounts::new(Arc::default(), Instant::now(), vec![String::new()]),
-                requests: Requests::new(&Plain::new(Arc::new(local.clone()))),
+                requests: Requests::new(&PlainMatcher::new(Arc::new(local.clone()))),
                 plain: 0,
                 psn: 7,
             }

@@ -5,7 +5,7 @@
 //! connections each of them has left the caches since its last segment, and one that waits for its lines
 //! alone waits long. What fails has a [`DropReason`].
 
-use super::table::{Ends, EndsHash};
+use super::table::{FourTuple, TupleHash};
 use driver_shim::Frame;
 use wire::verify::verify_ip4_header;
 use wire::{DropReason, Tcp, tcp};
@@ -31,7 +31,7 @@ pub(super) struct Segment<'f> {
     /// From TCP's header on.
     pub(super) bytes: &'f [u8],
     pub(super) head: Tcp<'f>,
-    pub(super) ends: Ends,
+    pub(super) tuple: FourTuple,
 }
 
 impl<'f> Segment<'f> {
@@ -55,13 +55,13 @@ impl<'f> Segment<'f> {
         }
         let bytes = packet.bytes.get(behind..).ok_or(DropReason::TcpTruncated)?;
         let head = Tcp::checked(bytes).ok_or(DropReason::TcpTruncated)?;
-        let ends = Ends {
+        let tuple = FourTuple {
             port: u8::try_from(port).unwrap_or(u8::MAX),
             ours: packet.dst,
             theirs: packet.src,
             their_port: head.src_port(),
         };
-        Ok(Self { bytes, head, ends })
+        Ok(Self { bytes, head, tuple })
     }
 }
 
@@ -70,5 +70,5 @@ impl<'f> Segment<'f> {
 pub(super) struct Arrival {
     pub(super) frame: Frame,
     pub(super) at: SegmentAt,
-    pub(super) hash: EndsHash,
+    pub(super) hash: TupleHash,
 }

@@ -6,12 +6,12 @@
 //! buffer of the [`Spill`]. A reply that does not fit the send buffer waits there too, and while one waits nothing more
 //! is read: a client that does not read is not read from. Nothing here fails.
 
-use super::frames::Link;
+use super::frames::L2Header;
 use super::handshakes::Tls;
-use super::machine::{Buffers, LongBuffers, Machine, Stand};
+use super::machine::{Buffers, LongBuffers, Machine, Phase};
 use super::outcome::{End, Next};
 use super::spill::Spill;
-use super::table::Ends;
+use super::table::FourTuple;
 use super::tls::Layer;
 use crate::commands::admission::{Login, Users};
 use crate::commands::{Ahead, Conversation};
@@ -93,10 +93,10 @@ impl WorkerShared {
 pub(super) struct Connection {
     pub(super) machine: Machine,
     /// The ends of the connection that has the slot.
-    pub(super) ends: Option<Ends>,
-    pub(super) link: Link,
+    pub(super) tuple: Option<FourTuple>,
+    pub(super) l2: L2Header,
     /// Another way to the client, which one segment came by.
-    pub(super) other_link: Link,
+    pub(super) other_l2: L2Header,
     /// Its source is served, but not trusted.
     pub(super) limited: bool,
     /// When the connection began, or bytes last came or went.
@@ -126,7 +126,7 @@ pub(super) struct Connection {
     /// The beginning of a request that is longer than the receive buffer.
     pub(super) long_input: Option<Vec<u8>>,
     /// A reply that did not fit the send buffer, and how much of it has gone there.
-    pub(super) owed: Option<(Vec<u8>, usize)>,
+    pub(super) pending: Option<(Vec<u8>, usize)>,
     /// What its bytes go through.
     pub(super) layer: Layer,
 }
@@ -136,9 +136,9 @@ impl Connection {
     pub(super) fn new(shared: &WorkerShared, buffers: Buffers) -> Self {
         Self {
             machine: Machine::new(buffers),
-            ends: None,
-            link: Link::new(),
-            other_link: Link::new(),
+            tuple: None,
+            l2: L2Header::new(),
+            other_l2: L2Header::new(),
             limited: false,
             moved_ns: 0,
             queued: false,
@@ -154,7 +154,7 @@ impl Connection {
             conversation: Conversation::new(0),
             watching: None,
             long_input: None,
-            owed: None,
+            pending: None,
             layer: Layer::Plain,
         }
     }
@@ -162,14 +162,14 @@ impl Connection {
     /// Begins a connection with this initial sequence number; the state machine awaits its SYN.
     pub(super) fn begin(
         &mut self,
-        ends: Ends,
+        tuple: FourTuple,
         tcp_port: u16,
         seq: u32,
         shared: &WorkerShared,
         now_ns: u64,
     ) {
         self.machine.listen(tcp_port, seq);
-        self.ends = Some(ends);
+        self.tuple = Some(tuple);
         self.moved_ns = now_ns;
         self.opened = false;
         self.end = None;
@@ -180,11 +180,11 @@ impl Connection {
     }
 
     /// The client has confirmed it.
-    pub(super) fn opens(&mut self, ends: &Ends, shared: &WorkerShared) {
+    pub(super) fn confirm(&mut self, tuple: &FourTuple, shared: &WorkerShared) {
         (self.opened, self.counted) = (true, true);
         if shared.server.rdma.is_some() {
-            let Ends { ours, theirs, .. } = *ends;
-            self.conversation.connects(Between { ours, theirs });
+            let FourTuple { ours, theirs, .. } = *tuple;
+            self.conversation.allow_pair(Between { ours, theirs });
         }
     }
 
@@ -192,24 +192,24 @@ impl Connection {
     /// sums an Ethernet header, and where only one end talks, a wrong one would not be mended. One whose numbers are
     /// not the connection's says nothing, wherever it came from.
     #[inline]
-    pub(super) fn came_by(&mut self, link: Link, segment: &Tcp<'_>) {
-        if self.link != link || !self.other_link.is_empty() {
-            self.may_move(link, segment);
+    pub(super) fn note_l2(&mut self, l2: L2Header, segment: &Tcp<'_>) {
+        if self.l2 != l2 || !self.other_l2.is_empty() {
+            self.move_l2(l2, segment);
         }
     }
 
     #[cold]
-    fn may_move(&mut self, link: Link, segment: &Tcp<'_>) {
-        let is_first = self.link.is_empty();
+    fn move_l2(&mut self, l2: L2Header, segment: &Tcp<'_>) {
+        let is_first = self.l2.is_empty();
         if !is_first && !self.machine.is_expected(segment) {
             return;
         }
-        if self.link == link {
-            self.other_link.clear();
-        } else if is_first || self.other_link == link {
-            self.link = link;
+        if self.l2 == l2 {
+            self.other_l2.clear();
+        } else if is_first || self.other_l2 == l2 {
+            self.l2 = l2;
         } else {
-            self.other_link = link;
+            self.other_l2 = l2;
         }
     }
 
@@ -217,16 +217,16 @@ impl Connection {
     pub(super) fn clear(&mut self, tcp_port: u16, shared: &mut WorkerShared) {
         self.machine.listen(tcp_port, 0);
         self.machine.shorten(&mut shared.long);
-        self.link.clear();
-        self.other_link.clear();
-        self.ends = None;
+        self.l2.clear();
+        self.other_l2.clear();
+        self.tuple = None;
         self.untaken = 0;
         self.watching = None;
         if !matches!(self.layer, Layer::Plain) {
             self.forget_layer(shared);
         }
-        let owed = self.owed.take().map(|(owed, _)| owed);
-        for buffer in self.long_input.take().into_iter().chain(owed) {
+        let pending = self.pending.take().map(|(pending, _)| pending);
+        for buffer in self.long_input.take().into_iter().chain(pending) {
             shared.spill.give(buffer);
         }
     }
@@ -235,7 +235,7 @@ impl Connection {
     pub(super) fn state(&self, next: Next) -> ConnState {
         match next {
             _ if self.end.is_some() => ConnState::Closing,
-            _ if self.owed.is_some() => ConnState::Writing,
+            _ if self.pending.is_some() => ConnState::Writing,
             Next::Lines => ConnState::Watching,
             _ if self.conversation.wants() > 0 => ConnState::ReadingRest,
             _ => ConnState::Reading,
@@ -244,7 +244,7 @@ impl Connection {
 
     /// Whether it has memory that others may wait for.
     pub(super) fn spills(&self) -> bool {
-        self.long_input.is_some() || self.owed.is_some()
+        self.long_input.is_some() || self.pending.is_some()
     }
 
     /// Whether it has memory of the spill and has moved less than [`PACE_BYTES`] in the last
@@ -303,8 +303,8 @@ impl Connection {
 
     /// The requests that it is most likely to be answered next.
     #[inline]
-    pub(super) fn soon(&mut self) -> &[u8] {
-        let held_up = self.owed.is_some() || self.end.is_some() || self.long_input.is_some();
+    pub(super) fn next_input(&mut self) -> &[u8] {
+        let held_up = self.pending.is_some() || self.end.is_some() || self.long_input.is_some();
         if held_up || !self.login.is_open() || self.machine.waiting() == 0 {
             return &[];
         }
@@ -313,8 +313,8 @@ impl Connection {
 
     /// Until when a client that we have ended may take what it is owed, and end its side. As long as it takes
     /// something, it has its time anew.
-    pub(super) fn parts_until(&mut self, now_ns: u64) -> u64 {
-        if self.takes() {
+    pub(super) fn close_deadline(&mut self, now_ns: u64) -> u64 {
+        if self.note_taken() {
             self.moved_ns = now_ns;
         }
         let is_taking = !self.has_taken_all() && self.end != Some(End::Idle);
@@ -322,7 +322,7 @@ impl Connection {
     }
 
     /// Whether the client has acknowledged something since this was last asked.
-    pub(super) fn takes(&mut self) -> bool {
+    pub(super) fn note_taken(&mut self) -> bool {
         let untaken = self.machine.room_max() - self.machine.room();
         let untaken = u32::try_from(untaken).unwrap_or(u32::MAX);
         untaken < std::mem::replace(&mut self.untaken, untaken)
@@ -334,8 +334,8 @@ impl Connection {
     }
 
     /// Whether all that it was owed is with the state machine.
-    pub(super) fn is_paid(&self) -> bool {
-        self.owed.is_none()
+    pub(super) fn is_flushed(&self) -> bool {
+        self.pending.is_none()
     }
 
     /// Whether its send buffer has as much space as requests are answered with.
@@ -364,8 +364,8 @@ impl Connection {
             if TLS && !self.flush_layer() {
                 return Next::Client;
             }
-            self.pay::<TLS>(shared, now_ns);
-            if self.owed.is_some() {
+            self.flush_pending::<TLS>(shared, now_ns);
+            if self.pending.is_some() {
                 return Next::Client;
             }
             if self.end.is_some() {
@@ -440,7 +440,7 @@ impl Connection {
     fn has_nothing_to_do<const TLS: bool>(&self) -> bool {
         self.waiting::<TLS>() == 0
             && !(TLS && self.layer.is_to_say_more())
-            && self.is_paid()
+            && self.is_flushed()
             && self.watching.is_none()
             && self.stopping.is_none()
             && !self.has_all::<TLS>()
@@ -462,7 +462,7 @@ impl Connection {
 
     /// Whether there is something to be answered, or to be sent.
     pub(super) fn has_to_do(&self) -> bool {
-        let in_midst = self.long_input.is_some() || self.is_watching() || !self.is_paid();
+        let in_midst = self.long_input.is_some() || self.is_watching() || !self.is_flushed();
         in_midst || self.has_input()
     }
 
@@ -481,7 +481,7 @@ impl Connection {
 
     /// Whether nothing more will come.
     pub(super) fn has_all<const TLS: bool>(&self) -> bool {
-        !matches!(self.machine.stand(), Stand::Open | Stand::Opening)
+        !matches!(self.machine.phase(), Phase::Open | Phase::Opening)
             || (TLS && self.layer.is_ended())
     }
 
@@ -536,33 +536,33 @@ impl Connection {
         if rest > 0 {
             self.spill(&mut shared.long, now_ns);
             // A short one has memory all the same.
-            let owed = shared.spill.take_anyway();
-            self.owed = Some((std::mem::replace(&mut shared.out, owed), sent));
+            let pending = shared.spill.take_anyway();
+            self.pending = Some((std::mem::replace(&mut shared.out, pending), sent));
         }
         shared.out.clear();
     }
 
     /// Gives the state machine what is owed, as far as its send buffer has space.
-    fn pay<const TLS: bool>(&mut self, shared: &mut WorkerShared, now_ns: u64) {
-        let Some((owed, mut at)) = self.owed.take() else { return };
-        let rest = owed.get(at..).unwrap_or_default();
+    fn flush_pending<const TLS: bool>(&mut self, shared: &mut WorkerShared, now_ns: u64) {
+        let Some((pending, mut at)) = self.pending.take() else { return };
+        let rest = pending.get(at..).unwrap_or_default();
         let sent = match TLS {
             true => self.write_secure(rest, &mut shared.tls),
             false => self.machine.write(rest),
         };
         at += sent;
         if sent > 0 {
-            self.moves(sent, now_ns);
+            self.note_moved(sent, now_ns);
         }
-        if at >= owed.len() {
-            shared.spill.give(owed);
+        if at >= pending.len() {
+            shared.spill.give(pending);
         } else {
-            self.owed = Some((owed, at));
+            self.pending = Some((pending, at));
         }
     }
 
     /// So many bytes of a long request or reply have come or gone.
-    pub(super) fn moves(&mut self, bytes: usize, now_ns: u64) {
+    pub(super) fn note_moved(&mut self, bytes: usize, now_ns: u64) {
         (self.moved_ns, self.long_ns) = (now_ns, now_ns);
         self.pace.1 = self.pace.1.saturating_add(bytes);
     }

@@ -14,16 +14,16 @@ use wire::tcp::Plain;
 use wire::{ipv6, tcp};
 
 /// Longest Ethernet header: with two VLAN tags.
-pub(super) const LINK_MAX_BYTES: usize = 22;
+pub(super) const L2_MAX_BYTES: usize = 22;
 /// Longest IP packet that fits a slot behind that.
-const PACKET_MAX_BYTES: usize = SLOT_BYTES - HEADROOM_BYTES - LINK_MAX_BYTES;
+const PACKET_MAX_BYTES: usize = SLOT_BYTES - HEADROOM_BYTES - L2_MAX_BYTES;
 /// The longest headers that are written: IPv6's, and TCP's with all options.
 const HEADERS_MAX_BYTES: usize = ipv6::HEADER_BYTES + 60;
 /// Frames that may wait to leave: several full bursts, and a part of the region that others do not
 /// miss.
 const OUT_MAX: usize = 512;
 /// The Ethernet header of what is sent to a client: the one that it sent, turned round.
-pub(super) type Link = ArrayVec<u8, LINK_MAX_BYTES>;
+pub(super) type L2Header = ArrayVec<u8, L2_MAX_BYTES>;
 
 /// Frames on their way out, each with the worker's number of its port.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Outbox {
 /// One connection's view of the wire.
 pub(super) struct Wire<'a> {
     /// What stands before packets that leave.
-    pub(super) link: &'a [u8],
+    pub(super) l2: &'a [u8],
     pub(super) port: u8,
     /// Longest IP packet of the port.
     pub(super) mtu: u16,
@@ -75,12 +75,12 @@ impl Wire<'_> {
             return false;
         }
         let Some(mut frame) = self.region.alloc() else { return false };
-        let (l3, l4) = (self.link.len(), ip.header_len());
+        let (l3, l4) = (self.l2.len(), ip.header_len());
         if frame.set_len(l3 + l4 + tcp.buffer_len()).is_err() {
             return false;
         }
         let Some((head, packet)) = frame.bytes_mut().split_at_mut_checked(l3) else { return false };
-        head.copy_from_slice(self.link);
+        head.copy_from_slice(self.l2);
         let written = match plain(tcp) {
             Some(plain) => write_plain(packet, ip, &plain, tcp.payload),
             None => write(packet, ip, tcp),

@@ -119,7 +119,7 @@ impl Connection {
         }
         let came = input.len() - before;
         if came > 0 {
-            self.moves(came, now_ns);
+            self.note_moved(came, now_ns);
         }
         shared.ops.bytes_read.add(came as u64);
         true

@@ -7,9 +7,9 @@
 use super::connection::{Connection, IN_BYTES, PACE_BYTES, PACE_NS, PARTING_MAX_NS, WorkerShared};
 use super::handshakes::HANDSHAKE_MAX_NS;
 use super::listener::CONFIRM_MAX_NS;
-use super::machine::Stand;
+use super::machine::Phase;
 use super::outcome::{End, Next};
-use crate::commands::work::Work;
+use crate::commands::work::Cost;
 use crate::policy::Gate;
 
 /// Pause before the next look whether a source may have more,
@@ -28,7 +28,7 @@ pub(super) fn converse_within_rates(
     gate: &mut Gate,
     now_ns: u64,
 ) -> Next {
-    let Some(source) = connection.ends.map(|ends| ends.theirs) else { return Next::Client };
+    let Some(source) = connection.tuple.map(|tuple| tuple.theirs) else { return Next::Client };
     // A connection that is ending gets no further requests: what has come is answered without a wait. Who has
     // nothing to be answered may end.
     if connection.end.is_none()
@@ -47,7 +47,7 @@ pub(super) fn converse_within_rates(
         let commands = shared.ops.latency.done().iter().sum::<u64>();
         (commands, shared.ops.bytes_written.get())
     };
-    let (work, before) = (Work::begin(&shared.session, &shared.ops), done(shared));
+    let (work, before) = (Cost::begin(&shared.session, &shared.ops), done(shared));
     let next = connection.converse(shared, now_ns);
     let after = done(shared);
     let (commands, bytes) = (after.0.wrapping_sub(before.0), after.1.wrapping_sub(before.1));
@@ -76,7 +76,7 @@ impl Connection {
     /// Whether it waits for us with what it has of the spill, and not for its client: of a long reply as much has been
     /// taken, or of a long request as much has come, as is to be judged. What is owed comes first.
     fn is_held_back(&self) -> bool {
-        if !self.is_paid() {
+        if !self.is_flushed() {
             return self.machine.room() >= enough(self.machine.room_max());
         }
         self.long_input.as_ref().is_some_and(|input| self.has_come(input)) && self.has_room()
@@ -95,8 +95,8 @@ impl Connection {
     /// Whether it is its rate alone that nothing moves for: it has something to come, and takes all that it is
     /// sent. A handshake has its time, whatever it waits for.
     fn waits_for_its_rate(&mut self) -> bool {
-        let takes = self.takes() || self.has_taken_all();
-        takes && !self.layer.is_shaking() && (!self.is_paid() || self.has_unread())
+        let takes = self.note_taken() || self.has_taken_all();
+        takes && !self.layer.is_shaking() && (!self.is_flushed() || self.has_unread())
     }
 
     /// Whether something has come that has not been looked at, as far as can be known.
@@ -110,14 +110,14 @@ impl Connection {
 
 /// Whether its client has had its time to confirm. Nothing is said then, as its SYN may be another host's, and our own
 /// was sent three times.
-pub(super) fn has_not_confirmed(connection: &Connection, stand: Stand, now_ns: u64) -> bool {
-    stand == Stand::Opening && now_ns >= connection.moved_ns + CONFIRM_MAX_NS
+pub(super) fn has_not_confirmed(connection: &Connection, phase: Phase, now_ns: u64) -> bool {
+    phase == Phase::Opening && now_ns >= connection.moved_ns + CONFIRM_MAX_NS
 }
 
 /// Ends a connection that has had its time, and says when it will have had it.
 pub(super) fn expire(
     connection: &mut Connection,
-    stand: Stand,
+    phase: Phase,
     idle_max_ns: Option<u64>,
     shared: &WorkerShared,
     now_ns: u64,
@@ -129,10 +129,10 @@ pub(super) fn expire(
         return None;
     }
     let moved = connection.moved_ns;
-    let deadline = match stand {
-        Stand::None | Stand::Ended => return None,
-        Stand::Opening => return Some(moved + CONFIRM_MAX_NS),
-        _ if connection.end.is_some() => Some(connection.parts_until(now_ns)),
+    let deadline = match phase {
+        Phase::None | Phase::Ended => return None,
+        Phase::Opening => return Some(moved + CONFIRM_MAX_NS),
+        _ if connection.end.is_some() => Some(connection.close_deadline(now_ns)),
         _ if connection.is_watching() => None,
         _ if connection.layer.is_shaking() => Some(moved + HANDSHAKE_MAX_NS),
         _ => idle_max_ns.map(|max| moved.saturating_add(max)),
@@ -151,7 +151,7 @@ pub(super) fn expire(
         connection.end = Some(End::Idle);
         shared.ops.idle_kicks.inc();
         // What it is owed it does not take; otherwise it is given in the ordinary way.
-        if connection.is_paid() {
+        if connection.is_flushed() {
             connection.moved_ns = now_ns;
             return Some(now_ns + PARTING_MAX_NS);
         }

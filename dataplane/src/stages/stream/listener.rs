@@ -7,8 +7,8 @@
 //! (RFC 6528), so that no client can guess another's.
 
 use super::connection::Connection;
-use super::machine::Stand;
-use super::table::Ends;
+use super::machine::Phase;
+use super::table::FourTuple;
 use super::waiting::Waiting;
 use std::hash::BuildHasher;
 
@@ -48,7 +48,7 @@ impl Listener {
 
     /// A slot for a fresh connection, and whether another connection has it still and must leave it.
     pub(super) fn slot(&mut self, all: &[Connection]) -> Option<(u32, bool)> {
-        let opening = |slot| stands(all, slot, Stand::Opening);
+        let opening = |slot| is_in_phase(all, slot, Phase::Opening);
         if self.half_open.is_full()
             && let Some(slot) = self.half_open.oldest(opening)
         {
@@ -57,7 +57,7 @@ impl Listener {
         if let Some(slot) = self.free.pop() {
             return Some((slot, false));
         }
-        let ended = |slot| stands(all, slot, Stand::Ended);
+        let ended = |slot| is_in_phase(all, slot, Phase::Ended);
         let taken = self.ended.oldest(ended).or_else(|| self.half_open.oldest(opening));
         taken.map(|slot| (slot, true))
     }
@@ -95,12 +95,12 @@ impl Listener {
 
     /// The initial sequence number of a connection between these ends (RFC 6528, and the time is in the
     /// hash as well).
-    pub(super) fn initial_seq(&self, ends: &Ends, now_ns: u64) -> u32 {
-        let hash = self.secret.hash_one((ends, now_ns)).to_le_bytes();
+    pub(super) fn initial_seq(&self, tuple: &FourTuple, now_ns: u64) -> u32 {
+        let hash = self.secret.hash_one((tuple, now_ns)).to_le_bytes();
         u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]])
     }
 }
 
-fn stands(all: &[Connection], slot: u32, stand: Stand) -> bool {
-    all.get(slot as usize).is_some_and(|c| c.machine.stand() == stand)
+fn is_in_phase(all: &[Connection], slot: u32, phase: Phase) -> bool {
+    all.get(slot as usize).is_some_and(|c| c.machine.phase() == phase)
 }

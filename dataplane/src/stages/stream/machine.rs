@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::frames::Wire;
-use super::table::Ends;
+use super::table::FourTuple;
 use driver_shim::buffers::Backing;
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
@@ -34,8 +34,8 @@ pub(super) struct Parsed<'s>(IpRepr, TcpRepr<'s>);
 
 /// Reads a segment between `ends`. `None`: it has flags that exclude each other, or an option of a length that it
 /// cannot have.
-pub(super) fn parse<'s>(ends: &Ends, segment: &'s [u8]) -> Option<Parsed<'s>> {
-    let (theirs, ours) = (ends.theirs.into(), ends.ours.into());
+pub(super) fn parse<'s>(tuple: &FourTuple, segment: &'s [u8]) -> Option<Parsed<'s>> {
+    let (theirs, ours) = (tuple.theirs.into(), tuple.ours.into());
     // Sums were looked at before.
     let caps = smoltcp::phy::ChecksumCapabilities::ignored();
     let packet = TcpPacket::new_checked(segment).ok()?;
@@ -53,7 +53,7 @@ pub(super) fn refuse(Parsed(ip, tcp): &Parsed<'_>, wire: &mut Wire<'_>) {
 
 /// Where a connection stands, as far as other files need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stand {
+pub(super) enum Phase {
     /// No connection.
     None,
     /// The client has still to confirm.
@@ -70,7 +70,7 @@ pub(super) enum Stand {
 
 /// What is to become of a segment, as RFC 5961 has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Vetted {
     /// The state machine takes it.
     Take,
     /// It takes it with this acknowledgement: the segment's own was overtaken on its way.
@@ -191,21 +191,21 @@ impl Machine {
     /// Takes a segment, as `verdict` has it. False: there is no connection any more.
     pub(super) fn take(
         &mut self,
-        verdict: Verdict,
+        vetted: Vetted,
         Parsed(ip, mut tcp): Parsed<'_>,
         wire: &mut Wire<'_>,
         now_ns: u64,
     ) -> bool {
-        match verdict {
-            Verdict::Take => {}
-            Verdict::TakeWith(ack) => tcp.ack_number = Some(seq_number(ack)),
+        match vetted {
+            Vetted::Take => {}
+            Vetted::TakeWith(ack) => tcp.ack_number = Some(seq_number(ack)),
             // The state machine answers such a probe with where it stands, once a second.
-            Verdict::Challenge(seq, ack) => {
+            Vetted::Challenge(seq, ack) => {
                 let (src_port, dst_port) = (tcp.src_port, tcp.dst_port);
                 let (seq_number, ack_number) = (seq_number(seq), Some(seq_number(ack)));
                 tcp = TcpRepr { src_port, dst_port, seq_number, ack_number, ..PROBE };
             }
-            Verdict::Ignore => return true,
+            Vetted::Ignore => return true,
         }
         let mut context = self.context(now_ns, wire);
         if !self.socket.accepts(&mut context, &ip, &tcp) {
@@ -258,12 +258,12 @@ impl Machine {
     /// in its window, throws away bytes that an overtaken acknowledgement came with, and takes
     /// bytes behind the client's end.
     #[inline]
-    pub(super) fn vet(&self, segment: &Tcp<'_>, bytes: usize) -> Verdict {
+    pub(super) fn vet(&self, segment: &Tcp<'_>, bytes: usize) -> Vetted {
         let ahead = segment.ack().wrapping_sub(number(self.socket.unacknowledged()));
         let plain = segment.is_of_the_middle() && ahead <= i32::MAX.unsigned_abs();
         let plain = plain && self.is_near(segment);
         if plain && (bytes == 0 || !self.has_their_end()) {
-            return Verdict::Take;
+            return Vetted::Take;
         }
         self.look_closely(segment, u32::try_from(bytes).unwrap_or(0))
     }
@@ -289,22 +289,22 @@ impl Machine {
     }
 
     #[cold]
-    fn look_closely(&self, segment: &Tcp<'_>, bytes: u32) -> Verdict {
+    fn look_closely(&self, segment: &Tcp<'_>, bytes: u32) -> Vetted {
         let state = self.socket.state();
         let (expected, unacknowledged) =
             (number(self.socket.expected()), number(self.socket.unacknowledged()));
-        let challenge = Verdict::Challenge(expected.wrapping_sub(1), unacknowledged);
+        let challenge = Vetted::Challenge(expected.wrapping_sub(1), unacknowledged);
         if segment.resets() {
             let window = self.free();
             return match segment.seq().wrapping_sub(expected) {
-                _ if state == State::Listen => Verdict::Ignore,
-                0 => Verdict::Take,
+                _ if state == State::Listen => Vetted::Ignore,
+                0 => Vetted::Take,
                 off if self.is_confirmed() && off < u32::try_from(window).unwrap_or(0) => challenge,
-                _ => Verdict::Ignore,
+                _ => Vetted::Ignore,
             };
         }
         if !self.is_confirmed() {
-            return Verdict::Take;
+            return Vetted::Take;
         }
         let behind_end = || {
             let past = segment.seq().wrapping_add(bytes).wrapping_sub(expected);
@@ -315,15 +315,15 @@ impl Machine {
             return challenge;
         }
         if !segment.has_ack() {
-            return Verdict::Ignore;
+            return Vetted::Ignore;
         }
         let old = u32::try_from(self.room_max().max(OLD_ACK_BYTES)).unwrap_or(u32::MAX);
         match unacknowledged.wrapping_sub(segment.ack()) {
-            0 => Verdict::Take,
-            behind if behind > i32::MAX.unsigned_abs() => Verdict::Take,
+            0 => Vetted::Take,
+            behind if behind > i32::MAX.unsigned_abs() => Vetted::Take,
             behind if behind > old => challenge,
-            _ if bytes > 0 || segment.has_fin() => Verdict::TakeWith(unacknowledged),
-            _ => Verdict::Ignore,
+            _ if bytes > 0 || segment.has_fin() => Vetted::TakeWith(unacknowledged),
+            _ => Vetted::Ignore,
         }
     }
 
@@ -398,14 +398,14 @@ impl Machine {
         }
     }
 
-    pub(super) fn stand(&self) -> Stand {
+    pub(super) fn phase(&self) -> Phase {
         match self.socket.state() {
-            State::Closed | State::Listen | State::SynSent => Stand::None,
-            State::SynReceived => Stand::Opening,
-            State::Established => Stand::Open,
-            State::CloseWait => Stand::HalfClosed,
-            State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck => Stand::Closing,
-            State::TimeWait => Stand::Ended,
+            State::Closed | State::Listen | State::SynSent => Phase::None,
+            State::SynReceived => Phase::Opening,
+            State::Established => Phase::Open,
+            State::CloseWait => Phase::HalfClosed,
+            State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck => Phase::Closing,
+            State::TimeWait => Phase::Ended,
         }
     }
 

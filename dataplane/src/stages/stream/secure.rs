@@ -22,10 +22,10 @@ const RECORDS: usize = 2;
 impl Connection {
     /// Its client has confirmed the connection, and is to say who it is over TLS.
     pub(super) fn greet(&mut self, slot: u32, fd: i32, shared: &mut WorkerShared, now_ns: u64) {
-        let (Some(tls), Some(ends)) = (&mut shared.tls, self.ends) else { return };
+        let (Some(tls), Some(tuple)) = (&mut shared.tls, self.tuple) else { return };
         // The handshake is to end so long after this.
         self.moved_ns = now_ns;
-        if !tls.places.enter(ends.theirs) {
+        if !tls.places.enter(tuple.theirs) {
             self.end = Some(End::Error);
             shared.ops.tls_refused.inc();
             let why = "too many handshakes of this source";
@@ -34,10 +34,10 @@ impl Connection {
         }
         match tls.sessions.begin() {
             Ok(session) => {
-                self.layer = Layer::Tls(Box::new(Secure::new(session, ends.theirs, slot, fd)));
+                self.layer = Layer::Tls(Box::new(Secure::new(session, tuple.theirs, slot, fd)));
             }
             Err(error) => {
-                tls.places.leave(ends.theirs);
+                tls.places.leave(tuple.theirs);
                 self.end = Some(End::Error);
                 shared.ops.tls_handshake_errors.inc();
                 shared.server.watchers.tls_failed(&error.to_string(), fd);
@@ -178,7 +178,7 @@ impl Connection {
         let Input { mut plain, is_long, come } = input;
         shared.ops.bytes_read.add(come as u64);
         if is_long && come > 0 {
-            self.moves(come, now_ns);
+            self.note_moved(come, now_ns);
         }
         let wants = self.conversation.wants();
         let done = advanced.and_then(|progress| {

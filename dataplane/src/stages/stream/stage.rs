@@ -11,14 +11,14 @@ use super::arrivals::{Arrival, Segment, SegmentAt};
 use super::config::{StreamPort, StreamsConfig};
 use super::connection::{Connection, IN_BYTES, OUT_BYTES, WorkerShared};
 use super::filter::ConnFilter;
-use super::frames::{Link, Outbox, Wire};
+use super::frames::{L2Header, Outbox, Wire};
 use super::handshakes::{Job, Tls};
 use super::limits::{converse_within_rates, expire, has_not_confirmed, rate_pause_ns};
 use super::listener::Listener;
-use super::machine::{Buffers, Parsed, Stand, Verdict, parse, refuse};
+use super::machine::{Buffers, Parsed, Phase, Vetted, parse, refuse};
 use super::outcome::{End, Next};
 use super::spill::Spill;
-use super::table::{Ends, EndsHash, Table};
+use super::table::{FourTuple, Table, TupleHash};
 use super::tls::Layer;
 use super::wheel::Wheel;
 use crate::commands::Ahead;
@@ -140,7 +140,7 @@ impl Streams {
     pub fn enter(&mut self, frame: Frame, at: SegmentAt) -> Result<(), (Frame, DropReason)> {
         match Segment::read(&frame, at, false) {
             Ok(segment) => {
-                let hash = self.table.hash(&segment.ends);
+                let hash = self.table.hash(&segment.tuple);
                 self.table.prefetch(hash);
                 self.arriving.push(Arrival { frame, at, hash });
                 Ok(())
@@ -185,49 +185,49 @@ impl Streams {
         &mut self,
         frame: &Frame,
         at: SegmentAt,
-        hash: EndsHash,
+        hash: TupleHash,
         now_ns: u64,
     ) -> Result<(), DropReason> {
-        let Segment { bytes, head: segment, ends } = Segment::read(frame, at, true)?;
-        let parsed = parse(&ends, bytes).ok_or(DropReason::TcpMalformed)?;
-        let mut link = Link::new();
+        let Segment { bytes, head: segment, tuple } = Segment::read(frame, at, true)?;
+        let parsed = parse(&tuple, bytes).ok_or(DropReason::TcpMalformed)?;
+        let mut l2 = L2Header::new();
         let head = frame.bytes().get(..usize::from(at.l3)).unwrap_or_default();
-        link.try_extend_from_slice(head).map_err(|_| DropReason::VlanDepth)?;
-        turn_ethernet(&mut link);
+        l2.try_extend_from_slice(head).map_err(|_| DropReason::VlanDepth)?;
+        turn_ethernet(&mut l2);
         let connections = &self.connections;
-        let has_ends = |slot| connections.get(slot as usize).is_some_and(|c| c.ends == Some(ends));
-        let found = self.table.find(hash, has_ends);
-        if found.is_none() && !ends.are_of_one_host() {
+        let is_its = |slot| connections.get(slot as usize).is_some_and(|c| c.tuple == Some(tuple));
+        let found = self.table.find(hash, is_its);
+        if found.is_none() && !tuple.are_of_one_host() {
             return Err(DropReason::TcpUnacceptable);
         }
         let slot = match found.filter(|&slot| !self.begins_anew(slot, &segment)) {
             Some(slot) => slot,
             None if segment.opens() && !self.stopping => {
-                self.begin((ends, hash), at.limited, found, now_ns)?
+                self.begin((tuple, hash), at.limited, found, now_ns)?
             }
-            None if !segment.opens() && self.is_anothers(&ends) => {
+            None if !segment.opens() && self.is_anothers(&tuple) => {
                 return Err(DropReason::TcpStray);
             }
-            None => return Err(self.refuse(ends.port, &parsed, &link, &segment, now_ns)),
+            None => return Err(self.refuse(tuple.port, &parsed, &l2, &segment, now_ns)),
         };
         let (Some(connection), Some(&facts)) =
             (self.connections.get_mut(slot as usize), self.ports.get(at.port))
         else {
             return Err(DropReason::TcpNoConnection);
         };
-        let verdict = connection.machine.vet(&segment, bytes.len() - segment.header_bytes());
-        if verdict == Verdict::Ignore {
+        let vetted = connection.machine.vet(&segment, bytes.len() - segment.header_bytes());
+        if vetted == Vetted::Ignore {
             return Err(DropReason::TcpUnacceptable);
         }
         // Who forges a segment does not say where replies go.
-        if verdict == Verdict::Take {
-            connection.came_by(link, &segment);
+        if vetted == Vetted::Take {
+            connection.note_l2(l2, &segment);
         }
-        let mut wire = wire(&connection.link, ends.port, facts, &self.region, &mut self.out);
-        let is_taken = connection.machine.take(verdict, parsed, &mut wire, now_ns);
+        let mut wire = wire(&connection.l2, tuple.port, facts, &self.region, &mut self.out);
+        let is_taken = connection.machine.take(vetted, parsed, &mut wire, now_ns);
         self.enqueue(slot);
-        match verdict {
-            Verdict::Challenge(..) => Err(DropReason::TcpUnacceptable),
+        match vetted {
+            Vetted::Challenge(..) => Err(DropReason::TcpUnacceptable),
             // An earlier segment has ended the connection.
             _ if !is_taken => Err(DropReason::TcpUnanswered),
             _ => Ok(()),
@@ -238,9 +238,9 @@ impl Streams {
     /// confirmed is forgotten by its client.
     #[inline]
     fn begins_anew(&self, slot: u32, segment: &Tcp<'_>) -> bool {
-        let over = |c: &Connection| match c.machine.stand() {
-            Stand::Ended | Stand::None => true,
-            Stand::Opening => !c.machine.began_with(segment.seq()),
+        let over = |c: &Connection| match c.machine.phase() {
+            Phase::Ended | Phase::None => true,
+            Phase::Opening => !c.machine.began_with(segment.seq()),
             _ => false,
         };
         segment.opens() && self.connections.get(slot as usize).is_some_and(over)
@@ -249,7 +249,7 @@ impl Streams {
     /// Finds a slot for a fresh connection; the one at `found` is in its way.
     fn begin(
         &mut self,
-        (ends, hash): (Ends, EndsHash),
+        (tuple, hash): (FourTuple, TupleHash),
         limited: bool,
         found: Option<u32>,
         now_ns: u64,
@@ -264,17 +264,17 @@ impl Streams {
         if used {
             self.remove(slot);
         }
-        let seq = self.listener.initial_seq(&ends, now_ns);
+        let seq = self.listener.initial_seq(&tuple, now_ns);
         let (Some(connection), Some(facts)) =
-            (self.connections.get_mut(slot as usize), self.ports.get(usize::from(ends.port)))
+            (self.connections.get_mut(slot as usize), self.ports.get(usize::from(tuple.port)))
         else {
             return Err(DropReason::TcpFull);
         };
-        connection.begin(ends, facts.tcp_port, seq, &self.shared, now_ns);
+        connection.begin(tuple, facts.tcp_port, seq, &self.shared, now_ns);
         connection.limited = limited;
         self.listener.half_open(slot);
         if let Some(filter) = &self.filter {
-            filter.enter(&ends);
+            filter.enter(&tuple);
         }
         self.table.enter(hash, slot);
         Ok(slot)
@@ -282,8 +282,8 @@ impl Streams {
 
     /// Whether a segment of no connection here may be of another worker's, which a reset would end.
     #[cold]
-    fn is_anothers(&self, ends: &Ends) -> bool {
-        self.filter.as_ref().is_some_and(|filter| filter.may_have(ends))
+    fn is_anothers(&self, tuple: &FourTuple) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.may_have(tuple))
     }
 
     /// Answers a segment of no connection.
@@ -292,7 +292,7 @@ impl Streams {
         &mut self,
         port: u8,
         parsed: &Parsed<'_>,
-        link: &Link,
+        l2: &L2Header,
         segment: &Tcp<'_>,
         now_ns: u64,
     ) -> DropReason {
@@ -300,7 +300,7 @@ impl Streams {
             return DropReason::TcpUnanswered;
         }
         if let Some(&facts) = self.ports.get(usize::from(port)) {
-            refuse(parsed, &mut wire(link, port, facts, &self.region, &mut self.out));
+            refuse(parsed, &mut wire(l2, port, facts, &self.region, &mut self.out));
         }
         DropReason::TcpNoConnection
     }
@@ -385,7 +385,7 @@ impl Streams {
         let mut seen = 0;
         for &slot in serving.iter().skip(first).take(TOGETHER) {
             if let Some(connection) = connections.get_mut(slot as usize) {
-                ahead.read(store, connection.soon());
+                ahead.read(store, connection.next_input());
             }
             seen += 1;
             if ahead.has_enough() {
@@ -412,9 +412,9 @@ impl Streams {
         self.stopping = true;
         for slot in 0..self.connections.len() {
             if let Some(connection) = self.connections.get_mut(slot)
-                && connection.ends.is_some()
+                && connection.tuple.is_some()
             {
-                if !connection.opened && connection.machine.stand() == Stand::Opening {
+                if !connection.opened && connection.machine.phase() == Phase::Opening {
                     connection.machine.abort();
                 }
                 connection.stopping = Some(now_ns);
@@ -432,8 +432,8 @@ impl Streams {
     pub fn cut(&mut self) {
         for slot in 0..self.connections.len() {
             if let Some(connection) = self.connections.get_mut(slot)
-                && connection.ends.is_some()
-                && connection.machine.stand() != Stand::Ended
+                && connection.tuple.is_some()
+                && connection.machine.phase() != Phase::Ended
             {
                 connection.end.get_or_insert(End::Shutdown);
                 connection.machine.abort();
@@ -446,7 +446,7 @@ impl Streams {
     /// end its side, is waited for a moment.
     pub fn is_quiet(&self, now_ns: u64) -> bool {
         let over = |c: &Connection| {
-            matches!(c.machine.stand(), Stand::None | Stand::Ended) || c.is_left(now_ns)
+            matches!(c.machine.phase(), Phase::None | Phase::Ended) || c.is_left(now_ns)
         };
         self.connections.iter().all(over)
     }
@@ -455,16 +455,16 @@ impl Streams {
     fn serve(&mut self, slot: u32, gate: &mut Gate, now_ns: u64) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         connection.queued = false;
-        let Some(ends) = connection.ends else { return };
-        let stand = connection.machine.stand();
-        if !connection.opened && !matches!(stand, Stand::None | Stand::Opening) {
-            connection.opens(&ends, &self.shared);
+        let Some(tuple) = connection.tuple else { return };
+        let phase = connection.machine.phase();
+        if !connection.opened && !matches!(phase, Phase::None | Phase::Opening) {
+            connection.confirm(&tuple, &self.shared);
             self.listener.confirmed(slot);
             self.shared.ops.total_connections.inc();
-            let peer = SocketAddr::new(ends.theirs, ends.their_port);
+            let peer = SocketAddr::new(tuple.theirs, tuple.their_port);
             let ours = SocketAddr::new(
-                ends.ours,
-                self.ports.get(usize::from(ends.port)).map_or(0, |p| p.tcp_port),
+                tuple.ours,
+                self.ports.get(usize::from(tuple.port)).map_or(0, |p| p.tcp_port),
             );
             self.conns.begin(slot, peer, ours, now_ns);
             let fd = self.conns.id(slot);
@@ -473,15 +473,15 @@ impl Streams {
                 connection.greet(slot, fd, &mut self.shared, now_ns);
             }
         }
-        if has_not_confirmed(connection, stand, now_ns) {
+        if has_not_confirmed(connection, phase, now_ns) {
             if self.filter.is_none() {
                 return self.clear(slot);
             }
             // The client's confirmation may have come to another worker: it gets a reset.
             connection.machine.abort();
         }
-        let deadline = expire(connection, stand, self.idle_max_ns, &self.shared, now_ns);
-        let next = if connection.opened && stand != Stand::None && stand != Stand::Ended {
+        let deadline = expire(connection, phase, self.idle_max_ns, &self.shared, now_ns);
+        let next = if connection.opened && phase != Phase::None && phase != Phase::Ended {
             self.shared.ops.client.set(u64::try_from(self.conns.id(slot)).unwrap_or(0));
             let next = if gate.counts_stream(connection.limited) {
                 converse_within_rates(connection, &mut self.shared, gate, now_ns)
@@ -491,7 +491,7 @@ impl Streams {
             self.conns.is(slot, connection.state(next), now_ns);
             next
         } else {
-            if stand == Stand::Ended {
+            if phase == Phase::Ended {
                 // The client's end came with more than that.
                 match connection.layer {
                     Layer::Plain => connection.drop_late::<false>(),
@@ -500,18 +500,18 @@ impl Streams {
             }
             Next::Client
         };
-        let Some(&facts) = self.ports.get(usize::from(ends.port)) else { return };
-        let mut wire = wire(&connection.link, ends.port, facts, &self.region, &mut self.out);
+        let Some(&facts) = self.ports.get(usize::from(tuple.port)) else { return };
+        let mut wire = wire(&connection.l2, tuple.port, facts, &self.region, &mut self.out);
         let (all, mut due_ns) = connection.machine.send_due(&mut wire, now_ns);
-        let after = connection.machine.stand();
-        if after == Stand::None && all {
+        let after = connection.machine.phase();
+        if after == Phase::None && all {
             return self.clear(slot);
         }
         if (next == Next::Rate) != connection.rated {
             connection.rated = !connection.rated;
             self.rated = if connection.rated { self.rated + 1 } else { self.rated - 1 };
         }
-        if after == Stand::Ended {
+        if after == Phase::Ended {
             self.listener.ended(slot);
         }
         let mut also = |ns: u64| due_ns = Some(due_ns.map_or(ns, |due| due.min(ns)));
@@ -541,7 +541,7 @@ impl Streams {
         if next == Next::Turn {
             self.enqueue(slot);
         }
-        if after == Stand::Ended {
+        if after == Phase::Ended {
             self.leave(slot);
         }
     }
@@ -555,15 +555,15 @@ impl Streams {
     /// Ends what there was in a slot, without a word to the client.
     fn remove(&mut self, slot: u32) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
-        let Some(ends) = connection.ends else { return };
-        self.table.remove(self.table.hash(&ends), slot);
+        let Some(tuple) = connection.tuple else { return };
+        self.table.remove(self.table.hash(&tuple), slot);
         if let Some(filter) = &self.filter {
-            filter.leave(&ends);
+            filter.leave(&tuple);
         }
         self.listener.removed(slot);
         self.wheel.set(slot, None);
         self.rated -= usize::from(std::mem::take(&mut connection.rated));
-        let port = self.ports.get(usize::from(ends.port)).map_or(0, |end| end.tcp_port);
+        let port = self.ports.get(usize::from(tuple.port)).map_or(0, |end| end.tcp_port);
         self.leave(slot);
         if let Some(connection) = self.connections.get_mut(slot as usize) {
             connection.clear(port, &mut self.shared);
@@ -576,21 +576,21 @@ impl Streams {
         if !std::mem::take(&mut connection.counted) {
             return;
         }
-        connection.conversation.disconnects();
+        connection.conversation.close_pair();
         self.shared.ops.closed_connections.inc();
         let reason = connection.end.unwrap_or(End::Error).reason();
-        let peer = connection.ends.map(|ends| SocketAddr::new(ends.theirs, ends.their_port));
+        let peer = connection.tuple.map(|tuple| SocketAddr::new(tuple.theirs, tuple.their_port));
         self.shared.server.watchers.disconnected(peer, reason, self.conns.id(slot));
         self.conns.end(slot);
     }
 }
 
 fn wire<'a>(
-    link: &'a [u8],
+    l2: &'a [u8],
     port: u8,
     facts: StreamPort,
     region: &'a Region,
     out: &'a mut Outbox,
 ) -> Wire<'a> {
-    Wire { link, port, mtu: facts.mtu, region, out }
+    Wire { l2, port, mtu: facts.mtu, region, out }
 }

@@ -2,8 +2,8 @@
 //!
 //! In: the two ends that a segment names. Out: the number of the connection between them. The hash
 //! is keyed, so that no client can choose addresses and ports that collide. Open addressing
-//! over twice as many places as there can be connections, or more, so that there is a place for every
-//! connection from the start and nothing grows; a connection that is removed leaves no trace. Eight places lie in
+//! over twice as many buckets as there can be connections, or more, so that there is a bucket for every
+//! connection from the start and nothing grows; a connection that is removed leaves no trace. Eight buckets lie in
 //! a cache line; the ends themselves stand with the connections, which the caller reads anyway.
 
 use driver_shim::prefetch_read;
@@ -12,7 +12,7 @@ use store::{Hasher, KeyHash};
 
 /// The two ends of a connection, and the port that it came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Ends {
+pub(super) struct FourTuple {
     /// The worker's number of the port.
     pub(super) port: u8,
     /// Our address.
@@ -23,7 +23,7 @@ pub(super) struct Ends {
     pub(super) their_port: u16,
 }
 
-impl Ends {
+impl FourTuple {
     /// Whether the client's address is one that one host has.
     pub(super) fn are_of_one_host(&self) -> bool {
         let broadcast = matches!(self.theirs, IpAddr::V4(v4) if v4.is_broadcast());
@@ -33,14 +33,14 @@ impl Ends {
 
 /// The keyed hash of two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct EndsHash(u32);
+pub(super) struct TupleHash(u32);
 
 /// No connection.
 const NONE: u32 = u32::MAX;
-const EMPTY: Place = Place { hash: 0, connection: NONE };
+const EMPTY: Bucket = Bucket { hash: 0, connection: NONE };
 
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Bucket {
     hash: u32,
     connection: u32,
 }
@@ -48,7 +48,7 @@ struct Place {
 /// Connections by their ends.
 #[derive(Debug)]
 pub(super) struct Table {
-    places: Box<[Place]>,
+    buckets: Box<[Bucket]>,
     key: Hasher,
 }
 
@@ -60,8 +60,8 @@ fn joined<const A: usize, const N: usize>(
     ports: [u8; 3],
 ) -> [u8; N] {
     let mut all = [0; N];
-    for (place, byte) in all.iter_mut().zip(ours.into_iter().chain(theirs).chain(ports)) {
-        *place = byte;
+    for (bucket, byte) in all.iter_mut().zip(ours.into_iter().chain(theirs).chain(ports)) {
+        *bucket = byte;
     }
     all
 }
@@ -69,16 +69,16 @@ fn joined<const A: usize, const N: usize>(
 impl Table {
     /// A table for so many connections.
     pub(super) fn new(connections: usize) -> Self {
-        let places = (2 * connections).next_power_of_two();
-        Self { places: vec![EMPTY; places].into(), key: Hasher::new(None) }
+        let buckets = (2 * connections).next_power_of_two();
+        Self { buckets: vec![EMPTY; buckets].into(), key: Hasher::new(None) }
     }
 
     /// The hash of the ends of a connection.
     #[inline]
-    pub(super) fn hash(&self, ends: &Ends) -> EndsHash {
-        let [a, b] = ends.their_port.to_be_bytes();
-        let ports = [ends.port, a, b];
-        let KeyHash(hash) = match (ends.ours, ends.theirs) {
+    pub(super) fn hash(&self, tuple: &FourTuple) -> TupleHash {
+        let [a, b] = tuple.their_port.to_be_bytes();
+        let ports = [tuple.port, a, b];
+        let KeyHash(hash) = match (tuple.ours, tuple.theirs) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
                 self.key.hash(&joined::<4, 11>(ours.octets(), theirs.octets(), ports))
             }
@@ -91,60 +91,61 @@ impl Table {
             }
         };
         #[expect(clippy::cast_possible_truncation, reason = "one half is enough")]
-        EndsHash(hash as u32)
+        TupleHash(hash as u32)
     }
 
     /// Prefetches the line that [`Self::find`] reads first.
     #[inline]
-    pub(super) fn prefetch(&self, hash: EndsHash) {
-        if let Some(place) = self.places.get(self.home(hash.0)) {
-            prefetch_read(std::ptr::from_ref(place));
+    pub(super) fn prefetch(&self, hash: TupleHash) {
+        if let Some(bucket) = self.buckets.get(self.home(hash.0)) {
+            prefetch_read(std::ptr::from_ref(bucket));
         }
     }
 
     /// The connection with this hash that `is_it` says is the one.
     #[inline]
-    pub(super) fn find(&self, hash: EndsHash, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(super) fn find(&self, hash: TupleHash, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut at = self.home(hash.0);
         loop {
-            let place = self.places.get(at).filter(|place| place.connection != NONE)?;
-            if place.hash == hash.0 && is_it(place.connection) {
-                return Some(place.connection);
+            let bucket = self.buckets.get(at).filter(|bucket| bucket.connection != NONE)?;
+            if bucket.hash == hash.0 && is_it(bucket.connection) {
+                return Some(bucket.connection);
             }
             at = self.behind(at);
         }
     }
 
     /// Adds a connection. The caller has no more than the table was made for.
-    pub(super) fn enter(&mut self, hash: EndsHash, connection: u32) {
+    pub(super) fn enter(&mut self, hash: TupleHash, connection: u32) {
         let mut at = self.home(hash.0);
-        // At least half of the places are empty.
-        while self.places.get(at).is_some_and(|place| place.connection != NONE) {
+        // At least half of the buckets are empty.
+        while self.buckets.get(at).is_some_and(|bucket| bucket.connection != NONE) {
             at = self.behind(at);
         }
-        self.set(at, Place { hash: hash.0, connection });
+        self.set(at, Bucket { hash: hash.0, connection });
     }
 
-    /// Removes a connection. Those behind it that it kept from their places move up.
-    pub(super) fn remove(&mut self, hash: EndsHash, connection: u32) {
+    /// Removes a connection. Those behind it that it kept from their buckets move up.
+    pub(super) fn remove(&mut self, hash: TupleHash, connection: u32) {
         let mut at = self.home(hash.0);
         loop {
-            match self.places.get(at) {
-                Some(place) if place.connection == connection => break,
-                Some(place) if place.connection != NONE => at = self.behind(at),
+            match self.buckets.get(at) {
+                Some(bucket) if bucket.connection == connection => break,
+                Some(bucket) if bucket.connection != NONE => at = self.behind(at),
                 _ => return,
             }
         }
         let mut hole = at;
         loop {
             at = self.behind(at);
-            let Some(&place) = self.places.get(at).filter(|place| place.connection != NONE) else {
+            let Some(&bucket) = self.buckets.get(at).filter(|bucket| bucket.connection != NONE)
+            else {
                 break;
             };
             // Whether its search begins at the hole or before it.
-            let from_home = at.wrapping_sub(self.home(place.hash)) & self.mask();
+            let from_home = at.wrapping_sub(self.home(bucket.hash)) & self.mask();
             if from_home >= at.wrapping_sub(hole) & self.mask() {
-                self.set(hole, place);
+                self.set(hole, bucket);
                 hole = at;
             }
         }
@@ -152,7 +153,7 @@ impl Table {
     }
 
     fn mask(&self) -> usize {
-        self.places.len() - 1
+        self.buckets.len() - 1
     }
 
     #[inline]
@@ -165,9 +166,9 @@ impl Table {
         (at + 1) & self.mask()
     }
 
-    fn set(&mut self, at: usize, to: Place) {
-        if let Some(place) = self.places.get_mut(at) {
-            *place = to;
+    fn set(&mut self, at: usize, to: Bucket) {
+        if let Some(bucket) = self.buckets.get_mut(at) {
+            *bucket = to;
         }
     }
 }
@@ -178,34 +179,34 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    fn ends(n: u32) -> Ends {
+    fn tuple(n: u32) -> FourTuple {
         let [_, a, b, c] = n.to_be_bytes();
         let theirs = [10, a, b, c].into();
-        Ends { port: 0, ours: [10, 0, 0, 2].into(), theirs, their_port: u16::from(c) + 7 }
+        FourTuple { port: 0, ours: [10, 0, 0, 2].into(), theirs, their_port: u16::from(c) + 7 }
     }
 
     /// Few enough that they come again, more than the table was made for.
-    fn some_ends() -> impl Strategy<Value = Ends> {
+    fn some_tuple() -> impl Strategy<Value = FourTuple> {
         (any::<bool>(), 0_u8..2, 1_u8..4, 1_u8..5, 0_u16..6).prop_map(|(ipv6, port, a, b, of)| {
             let address = |n: u8| match ipv6 {
                 true => [0xfd, 0, 0, 0, 0, 0, 0, u16::from(n)].into(),
                 false => [10, 0, 0, n].into(),
             };
-            Ends { port, ours: address(a), theirs: address(b), their_port: 40_000 + of }
+            FourTuple { port, ours: address(a), theirs: address(b), their_port: 40_000 + of }
         })
     }
 
     #[test]
     fn all_that_ends_have_is_hashed() {
-        let (table, of) = (Table::new(4), ends(1));
+        let (table, of) = (Table::new(4), tuple(1));
         let v6 = |n: u16| [0xfd, 0, 0, 0, 0, 0, 0, n].into();
         for other in [
-            Ends { port: 1, ..of },
-            Ends { ours: [10, 0, 0, 3].into(), ..of },
-            Ends { theirs: [10, 0, 0, 3].into(), ..of },
-            Ends { their_port: 1, ..of },
-            Ends { ours: v6(2), theirs: v6(1), ..of },
-            Ends { ours: v6(1), theirs: v6(2), ..of },
+            FourTuple { port: 1, ..of },
+            FourTuple { ours: [10, 0, 0, 3].into(), ..of },
+            FourTuple { theirs: [10, 0, 0, 3].into(), ..of },
+            FourTuple { their_port: 1, ..of },
+            FourTuple { ours: v6(2), theirs: v6(1), ..of },
+            FourTuple { ours: v6(1), theirs: v6(2), ..of },
         ] {
             assert_ne!(table.hash(&of), table.hash(&other));
             assert_eq!(table.hash(&other), table.hash(&other));
@@ -219,21 +220,21 @@ mod tests {
             let (mut table, mut model) = (Table::new(16), HashMap::new());
             for (connection, hash) in steps {
                 match model.remove(&connection) {
-                    Some(hash) => table.remove(EndsHash(hash), connection),
+                    Some(hash) => table.remove(TupleHash(hash), connection),
                     None => {
-                        table.enter(EndsHash(hash), connection);
+                        table.enter(TupleHash(hash), connection);
                         model.insert(connection, hash);
                     }
                 }
                 for connection in 0..16 {
                     for hash in 28..36 {
-                        let found = table.find(EndsHash(hash), |c| c == connection);
+                        let found = table.find(TupleHash(hash), |c| c == connection);
                         let want = (model.get(&connection) == Some(&hash)).then_some(connection);
                         prop_assert_eq!(found, want);
                     }
                 }
             }
-            let used = table.places.iter().filter(|place| place.connection != NONE).count();
+            let used = table.buckets.iter().filter(|bucket| bucket.connection != NONE).count();
             prop_assert_eq!(used, model.len());
         }
 
@@ -242,39 +243,39 @@ mod tests {
         #[test]
         fn is_a_map_from_ends(
             bits in 0_u32..7,
-            steps in prop::collection::vec((any::<bool>(), some_ends()), 1..600),
+            steps in prop::collection::vec((any::<bool>(), some_tuple()), 1..600),
         ) {
             const MOST: u32 = 64;
             let mut table = Table::new(MOST as usize);
-            let hash = |table: &Table, ends: &Ends| EndsHash(table.hash(ends).0 & ((1 << bits) - 1));
+            let hash = |table: &Table, tuple: &FourTuple| TupleHash(table.hash(tuple).0 & ((1 << bits) - 1));
             let mut of = vec![None; MOST as usize];
             let mut free: Vec<u32> = (0..MOST).collect();
             let mut model = HashMap::new();
-            for (enters, ends) in steps {
-                let hash = hash(&table, &ends);
-                let found = table.find(hash, |c| of[c as usize] == Some(ends));
-                prop_assert_eq!(found, model.get(&ends).copied());
+            for (enters, tuple) in steps {
+                let hash = hash(&table, &tuple);
+                let found = table.find(hash, |c| of[c as usize] == Some(tuple));
+                prop_assert_eq!(found, model.get(&tuple).copied());
                 match (found, free.last()) {
                     (None, Some(&connection)) if enters => {
                         free.pop();
-                        of[connection as usize] = Some(ends);
+                        of[connection as usize] = Some(tuple);
                         table.enter(hash, connection);
-                        model.insert(ends, connection);
+                        model.insert(tuple, connection);
                     }
                     (Some(connection), _) if !enters => {
                         table.remove(hash, connection);
                         of[connection as usize] = None;
                         free.push(connection);
-                        model.remove(&ends);
+                        model.remove(&tuple);
                     }
                     _ => {}
                 }
             }
-            for (ends, &connection) in &model {
-                let found = table.find(hash(&table, ends), |c| of[c as usize] == Some(*ends));
+            for (tuple, &connection) in &model {
+                let found = table.find(hash(&table, tuple), |c| of[c as usize] == Some(*tuple));
                 prop_assert_eq!(found, Some(connection));
             }
-            let used = table.places.iter().filter(|place| place.connection != NONE).count();
+            let used = table.buckets.iter().filter(|bucket| bucket.connection != NONE).count();
             prop_assert_eq!(used, model.len());
         }
     }

@@ -59,7 +59,7 @@ impl Headers {
 
 /// What is ours on a port, and what that makes the headers of a plain request.
 #[derive(Debug, Clone)]
-pub struct Plain {
+pub struct PlainMatcher {
     local: Arc<Local>,
     /// The bits that are compared.
     mask: Words,
@@ -71,7 +71,7 @@ pub struct Plain {
     read: Option<(Words, Words)>,
 }
 
-impl Plain {
+impl PlainMatcher {
     /// The plain requests of a port. A port without an IPv4 address, or
     /// that does not serve UDP, has none.
     pub fn new(local: Arc<Local>) -> Self {
@@ -228,7 +228,7 @@ mod tests {
             request("[fd00::1]:40000", "[fd00::2]:11211", MAC),
         ];
         for (n, local) in locals().into_iter().enumerate() {
-            let plain = Plain::new(Arc::new(local));
+            let plain = PlainMatcher::new(Arc::new(local));
             let mut said = 0;
             for request in &requests {
                 let mut changed: Vec<_> =
@@ -254,13 +254,13 @@ mod tests {
     #[test]
     fn knows_the_usual_request() {
         let [wire, ..] = &locals()[..] else { unreachable!() };
-        let plain = Plain::new(Arc::new(wire.clone()));
+        let plain = PlainMatcher::new(Arc::new(wire.clone()));
         let class = plain.classify(&request("10.0.0.1:40000", "10.0.0.2:11211", MAC));
         let (l3, l4, ipv6, limited) = (14, 34, false, false);
         assert_eq!(class, Some(Class::Kv { l3, l4, ipv6, limited }));
         let packet = request("10.0.0.1:40000", "10.0.0.2:4791", MAC);
         assert_eq!(plain.classify(&packet), None);
-        let plain = Plain::new(Arc::new(Local { rdma: true, ..wire.clone() }));
+        let plain = PlainMatcher::new(Arc::new(Local { rdma: true, ..wire.clone() }));
         assert_eq!(plain.classify(&packet), Some(Class::Rdma { l3, l4, ipv6, limited }));
     }
 }

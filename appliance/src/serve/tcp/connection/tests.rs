@@ -14,11 +14,11 @@ use tokio::sync::watch;
 
 /// Serves a connection to its end, as its task does.
 pub(in super::super) async fn serve_stream(mut stream: Stream, shared: &ThreadShared) -> End {
-    let mut talk = None;
+    let mut dialogue = None;
     let conn = shared.server.conns.enter(stream.fd(), Address::Other("unix:".into()), None);
     let ended = loop {
         stream.readable().await.unwrap();
-        if let Some(ended) = converse(&mut stream, shared, &conn, &mut talk).await.transpose() {
+        if let Some(ended) = converse(&mut stream, shared, &conn, &mut dialogue).await.transpose() {
             break ended;
         }
     };

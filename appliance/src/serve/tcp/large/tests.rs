@@ -233,9 +233,9 @@ async fn a_request_over_tls_is_held_in_what_it_is_charged_for_and_two_records() 
 fn what_a_client_takes_is_its_pace_not_what_the_kernel_took() {
     let mut pace = Pace::of_writes(4 * TAKEN_BYTES);
     assert!(!pace.ends_too_slow(3 * TAKEN_BYTES), "it took some of what was there");
-    pace.moves(2 * TAKEN_BYTES);
+    pace.note_moved(2 * TAKEN_BYTES);
     assert!(pace.ends_too_slow(5 * TAKEN_BYTES), "all of it is in the queue");
-    pace.moves(TAKEN_BYTES);
+    pace.note_moved(TAKEN_BYTES);
     assert!(!pace.ends_too_slow(5 * TAKEN_BYTES));
     assert!(pace.ends_too_slow(4 * TAKEN_BYTES + 1));
 }
