@@ -25,7 +25,7 @@ use crate::stages::exits::respond::respond;
 use crate::stages::fast_path::{self, FastPath};
 use crate::stages::rdma::{Reads, Turn, leads};
 use crate::stages::rx;
-use crate::stages::stream::{SegmentAt, Streams};
+use crate::stages::stream::Streams;
 use crate::stages::tx::Tx;
 use driver_shim::{BURST_MAX, Burst, Frame, Region, RxQueue};
 use gpu::{Engine, Entry, EntryFlags};
@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wire::DropReason;
-use wire::{Class, PlainMatcher, Respond, classify};
+use wire::{At, Class, PlainMatcher, Respond, classify};
 
 /// Turns without work after which a worker that may sleep does.
 const SPIN_TURNS: u32 = 64;
@@ -287,8 +287,8 @@ impl Worker {
         let local = port.plain.local();
         let plain = port.plain.classify(frame.bytes());
         match plain.unwrap_or_else(|| classify(frame.bytes(), local)) {
-            Class::Kv { l3, l4, ipv6, limited } => {
-                let entry = entry(&frame, l3, l4, ipv6, limited, index);
+            Class::Kv(at) => {
+                let entry = entry(&frame, at, index);
                 if let Err(reason) = self.gate.admit(frame.bytes(), &entry, now_ns) {
                     return self.accounts.drop_frame(frame, index, reason);
                 }
@@ -296,8 +296,8 @@ impl Worker {
                     self.push_after_shipping(frame, entry, index, now_ns);
                 }
             }
-            Class::TooLong { l3, l4, ipv6, limited } => {
-                let entry = entry(&frame, l3, l4, ipv6, limited, index);
+            Class::TooLong(at) => {
+                let entry = entry(&frame, at, index);
                 let admitted = self.gate.admit(frame.bytes(), &entry, now_ns);
                 match admitted.and_then(|()| self.too_long.refuse(&mut frame, &entry)) {
                     Ok(headers) => {
@@ -310,11 +310,9 @@ impl Worker {
                     Err(reason) => self.accounts.drop_frame(frame, index, reason),
                 }
             }
-            Class::Segment { l3, l4, ipv6, limited } => {
-                self.segment(frame, SegmentAt { port: index, l3, l4, ipv6, limited });
-            }
-            Class::Rdma { l3, l4, ipv6, limited } => {
-                let entry = entry(&frame, l3, l4, ipv6, limited, index);
+            Class::Segment(at) => self.segment(frame, at, index),
+            Class::Rdma(at) => {
+                let entry = entry(&frame, at, index);
                 self.read_request(frame, entry, now_ns);
             }
             Class::Respond(what) => {
@@ -343,12 +341,12 @@ impl Worker {
     /// Adds a TCP segment to the others of its burst. Not inlined, so that requests do not pay for its
     /// stack frame.
     #[inline(never)]
-    fn segment(&mut self, frame: Frame, at: SegmentAt) {
+    fn segment(&mut self, frame: Frame, at: At, port: usize) {
         let Some(streams) = &mut self.streams else {
-            return self.accounts.drop_frame(frame, at.port, DropReason::TcpNoConnection);
+            return self.accounts.drop_frame(frame, port, DropReason::TcpNoConnection);
         };
-        if let Err((frame, reason)) = streams.enter(frame, at) {
-            self.accounts.drop_frame(frame, at.port, reason);
+        if let Err((frame, reason)) = streams.enter(frame, at, port) {
+            self.accounts.drop_frame(frame, port, reason);
         }
     }
 
@@ -565,7 +563,7 @@ fn answer_to(what: Respond) -> Answer {
     }
 }
 
-fn entry(frame: &Frame, l3: u8, l4: u8, ipv6: bool, limited: bool, port: usize) -> Entry {
+fn entry(frame: &Frame, At { l3, l4, ipv6, limited }: At, port: usize) -> Entry {
     let mut flags = EntryFlags::default();
     for (known, flag) in [
         (ipv6, EntryFlags::IPV6),

@@ -6,7 +6,7 @@ use driver_shim::MacAddr;
 use std::net::{IpAddr, Ipv6Addr};
 use wire::DropReason;
 use wire::build::{UdpFrame, arp_request, echo_request, neighbour_solicit};
-use wire::classify::{Class, Respond, classify};
+use wire::classify::{At, Class, Respond, classify};
 use wire::corrupt::Corruption;
 use wire::{AllowList, Cidr, Local};
 
@@ -79,7 +79,7 @@ fn good_requests_pass_with_any_tags_and_padding() {
             let mut frame = good(ipv6, vlans);
             let l3 = u8::try_from(14 + 4 * vlans.len()).unwrap();
             let l4 = l3 + if ipv6 { 40 } else { 20 };
-            let kv = Class::Kv { l3, l4, ipv6, limited: false };
+            let kv = Class::Kv(At { l3, l4, ipv6, limited: false });
             for _ in 0..30 {
                 assert_eq!(classify(&frame, &local()), kv);
                 assert_eq!(reason(&frame, &local()), None);
@@ -203,7 +203,7 @@ fn segments_of_any_source_are_taken_where_all_are_served_over_tcp() {
         let refused = Class::Drop(DropReason::SourceNotAllowed);
         assert_eq!(classify(&segment, &closed), refused);
         let taken = classify(&segment, &open);
-        assert!(matches!(taken, Class::Segment { limited: false, .. }), "{taken:?}");
+        assert!(matches!(taken, Class::Segment(At { limited: false, .. })), "{taken:?}");
         assert_eq!(classify(&datagram, &open), refused);
     }
 }
@@ -342,7 +342,7 @@ fn the_allow_list_decides() {
     l.allow.extend(["203.0.113.0/24", "2001:db8::/32"].map(|c| c.parse::<Cidr>().unwrap()));
     assert_eq!(reason(&outside, &l), None);
     assert_eq!(reason(&outside6, &l), None);
-    let limited = |frame: &[u8]| matches!(classify(frame, &l), Class::Kv { limited: true, .. });
+    let limited = |frame: &[u8]| matches!(classify(frame, &l), Class::Kv(At { limited: true, .. }));
     assert!(limited(&outside) && limited(&outside6));
     assert!(!limited(&good(false, &[])) && !limited(&good(true, &[])));
     l.trusted = AllowList::default();

@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 use wire::DropReason;
 use wire::build::UdpFrame;
-use wire::classify::{Class, classify};
+use wire::classify::{At, Class, classify};
 use wire::corrupt::Corruption;
 use wire::reply::turn_and_seal;
 use wire::udp::is_reflector;
@@ -51,7 +51,7 @@ pub(crate) fn run(data: &[u8]) {
 /// Bytes straight from the wire.
 fn any_frame(data: &[u8], local: &Local) {
     match classify(data, local) {
-        Class::Kv { l3, l4, ipv6, .. } => {
+        Class::Kv(At { l3, l4, ipv6, .. }) => {
             assert!([14, 18, 22].contains(&l3));
             assert_eq!(l4 - l3, if ipv6 { 40 } else { 20 });
             assert!(usize::from(l4) + 8 <= data.len());
@@ -59,8 +59,8 @@ fn any_frame(data: &[u8], local: &Local) {
             verify_ip4_header(data, l3);
             reply(data, l3, l4, ipv6);
         }
-        Class::TooLong { l3, l4, ipv6, limited } => too_long(data, l3, l4, ipv6, limited),
-        Class::Segment { l3, l4, ipv6, .. } => {
+        Class::TooLong(At { l3, l4, ipv6, limited }) => too_long(data, l3, l4, ipv6, limited),
+        Class::Segment(At { l3, l4, ipv6, .. }) => {
             assert!(local.tcp_port.is_some() && [14, 18, 22].contains(&l3));
             assert_eq!(l4 - l3, if ipv6 { 40 } else { 20 });
             assert!(usize::from(l4) + 20 <= data.len());
@@ -68,7 +68,7 @@ fn any_frame(data: &[u8], local: &Local) {
             let packet = packet.unwrap_or_else(|| panic!("lengths that stage 3 passed"));
             tcp::verify(packet.bytes, usize::from(l4 - l3), ipv6);
         }
-        Class::Rdma { l3, l4, ipv6, .. } => {
+        Class::Rdma(At { l3, l4, ipv6, .. }) => {
             assert!(local.rdma && [14, 18, 22].contains(&l3));
             assert_eq!(l4 - l3, if ipv6 { 40 } else { 20 });
             assert!(usize::from(l4) + 8 <= data.len());
@@ -161,7 +161,7 @@ fn request(data: &[u8], local: &Local) {
 /// What stage 3 and the engine's checks say of a datagram: `None` is a request.
 pub(crate) fn reason(frame: &[u8], local: &Local) -> Option<DropReason> {
     let (l3, l4, ipv6) = match classify(frame, local) {
-        Class::Kv { l3, l4, ipv6, .. } => (l3, l4, ipv6),
+        Class::Kv(At { l3, l4, ipv6, .. }) => (l3, l4, ipv6),
         Class::Drop(reason) => return Some(reason),
         other => panic!("{other:?}"),
     };

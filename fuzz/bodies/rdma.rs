@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use store::{Session, Store, StoreConfig, verbs};
 use wire::build::UdpFrame;
-use wire::classify::{Class, classify};
+use wire::classify::{At, Class, classify};
 use wire::{Local, roce};
 
 const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -145,7 +145,7 @@ fn packets(world: &mut World, data: &[u8]) {
         let how = input.byte();
         let n = usize::from(how & 1);
         let bytes = packet(world, &mut input, how, opened[n].qpn);
-        let Class::Rdma { l3, l4, ipv6, .. } = classify(&bytes, &world.local) else { continue };
+        let Class::Rdma(At { l3, l4, ipv6, .. }) = classify(&bytes, &world.local) else { continue };
         let mut frame = world.region.alloc().expect("a slot");
         if frame.fill(&bytes).is_err() {
             continue;

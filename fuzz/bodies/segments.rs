@@ -5,14 +5,14 @@
 use crate::tcp::{LONG_ITEM_MAX_BYTES, on_a_new_server_with_long_items};
 use dataplane::observe::Server;
 use dataplane::policy::{Gate, Policy};
-use dataplane::stages::stream::{SegmentAt, StreamPort, Streams, StreamsConfig};
+use dataplane::stages::stream::{StreamPort, Streams, StreamsConfig};
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use driver_shim::{Pages, Region};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::verbs;
-use wire::tcp;
+use wire::{At, tcp};
 
 const PORT: u16 = 11_211;
 const SLOTS: u32 = 256;
@@ -331,9 +331,9 @@ impl World {
         let mut frame = self.region.alloc().expect("a slot");
         frame.fill(&bytes).expect("it fits");
         let l4 = 14 + if client.ipv6 { 40 } else { 20 };
-        let at = SegmentAt { port: 0, l3: 14, l4, ipv6: client.ipv6, limited: false };
+        let at = At { l3: 14, l4, ipv6: client.ipv6, limited: false };
         // Why a segment is not taken is the accounts' affair.
-        let _ = self.streams.enter(frame, at);
+        let _ = self.streams.enter(frame, at, 0);
     }
 
     /// Takes the burst. The clock moves between two bursts, as it does on a wire: the initial sequence

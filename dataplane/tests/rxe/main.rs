@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use store::{Session, Store, StoreConfig, verbs};
 use wire::Local;
-use wire::classify::{Class, classify};
+use wire::classify::{At, Class, classify};
 use wire::roce::opcode::{ACKNOWLEDGE, READ_MIDDLE, READ_REQUEST};
 
 static RECORDED: &[u8] = include_bytes!("reads.pcap");
@@ -172,7 +172,7 @@ impl World {
         let mac = MacAddr(request[..6].try_into().unwrap());
         let local = Local::new(mac, &[(ours, 24)], 11_211).unwrap();
         let class = classify(request, &Local { rdma: true, ..local });
-        let Class::Rdma { l3, l4, ipv6, .. } = class else { panic!("{class:?}") };
+        let Class::Rdma(At { l3, l4, ipv6, .. }) = class else { panic!("{class:?}") };
         let flags = if ipv6 { EntryFlags::IPV6 } else { EntryFlags::default() };
         let mut frame = self.region.alloc().unwrap();
         frame.fill(request).unwrap();

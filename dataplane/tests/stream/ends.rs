@@ -1,10 +1,9 @@
 //! How connections end: in each state, from both sides, and when the client takes its replies slowly.
 
 use crate::world::{CLIENT, Heard, Peer, SECOND, SERVER, World, head, len, moved};
-use dataplane::stages::stream::SegmentAt;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use etherparse::{PacketBuilder, TcpOptionElement as Opt};
-use wire::DropReason;
+use wire::{At, DropReason};
 
 const VALUE: usize = 30_000;
 
@@ -157,7 +156,7 @@ fn forged_segments_do_not_say_where_replies_go() {
         builder.tcp_header(head(p, flags)).write(&mut bytes, payload).unwrap();
         let mut frame = w.region.alloc().unwrap();
         frame.fill(&bytes).unwrap();
-        let at = SegmentAt { port: 0, l3: 14, l4: 34, ipv6: false, limited: false };
+        let at = At { l3: 14, l4: 34, ipv6: false, limited: false };
         let _ = w.take(frame, at).1;
         w.streams.turn(&mut w.gate, w.now_ns);
         w.streams.frames().map(|(_, frame)| frame.bytes()[..6].to_vec()).collect::<Vec<_>>()

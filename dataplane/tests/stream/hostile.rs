@@ -1,11 +1,11 @@
 //! Peers that follow no rule, segment by segment.
 
-use dataplane::stages::stream::{ConnFilter, SegmentAt};
+use dataplane::stages::stream::ConnFilter;
 use driver_shim::Frame;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use etherparse::{PacketBuilder, TcpHeader, TcpOptionElement as Opt};
 use std::sync::Arc;
-use wire::DropReason;
+use wire::{At, DropReason};
 
 use crate::world::*;
 
@@ -392,7 +392,7 @@ fn a_client_has_moved_when_two_segments_say_so() {
         builder.tcp_header(head(p, "A")).write(&mut bytes, b"mn\r\n").unwrap();
         let mut frame = w.region.alloc().unwrap();
         frame.fill(&bytes).unwrap();
-        let at = SegmentAt { port: 0, l3: 14, l4: 34, ipv6: false, limited: false };
+        let at = At { l3: 14, l4: 34, ipv6: false, limited: false };
         w.take(frame, at).1.unwrap();
         w.streams.turn(&mut w.gate, w.now_ns);
         let replies: Vec<Frame> = w.streams.frames().map(|(_, frame)| frame).collect();
@@ -509,7 +509,7 @@ fn a_flood_of_a_million_syns() {
     builder.tcp_header(syn).write(&mut bytes, b"").unwrap();
     // The port says that it has looked at the sums.
     (frame.rx.ip_good, frame.rx.udp_good) = (true.into(), true.into());
-    let at = SegmentAt { port: 0, l3: 14, l4: 34, ipv6: false, limited: false };
+    let at = At { l3: 14, l4: 34, ipv6: false, limited: false };
     let (mut flood, mut honest) = (0_u32, 0);
     while flood < 1_000_000 {
         for _ in 0..31 {

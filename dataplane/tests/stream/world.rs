@@ -2,16 +2,14 @@
 
 use dataplane::observe::Server;
 use dataplane::policy::{Gate, Policy};
-use dataplane::stages::stream::{
-    ConnFilter, SegmentAt, StreamPort, Streams, StreamsConfig, TlsConfig,
-};
+use dataplane::stages::stream::{ConnFilter, StreamPort, Streams, StreamsConfig, TlsConfig};
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use driver_shim::{Frame, Pages, Region};
 use etherparse::{PacketBuilder, SlicedPacket, TcpHeader, TcpOptionElement as Opt, TransportSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{Store, StoreConfig, verbs};
-use wire::{DropReason, tcp};
+use wire::{At, DropReason, tcp};
 
 pub(crate) const PORT: u16 = 11_211;
 pub(crate) const SERVER: [u8; 4] = [10, 0, 0, 2];
@@ -97,13 +95,13 @@ impl World {
         builder.tcp_header(head).write(&mut bytes, payload).unwrap();
         let mut frame = self.region.alloc().unwrap();
         frame.fill(&bytes).unwrap();
-        let at = SegmentAt { port: 0, l3: 14, l4: 34, ipv6: false, limited: self.limited };
+        let at = At { l3: 14, l4: 34, ipv6: false, limited: self.limited };
         self.take(frame, at).1
     }
 
     /// A burst of one frame, which comes back.
-    pub(crate) fn take(&mut self, frame: Frame, at: SegmentAt) -> (Frame, Result<(), DropReason>) {
-        if let Err((frame, why)) = self.streams.enter(frame, at) {
+    pub(crate) fn take(&mut self, frame: Frame, at: At) -> (Frame, Result<(), DropReason>) {
+        if let Err((frame, why)) = self.streams.enter(frame, at, 0) {
             return (frame, Err(why));
         }
         let mut done = None;

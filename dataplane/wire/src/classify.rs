@@ -34,53 +34,30 @@ use crate::drop_reason::DropReason;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use zerocopy::FromBytes;
 
+/// Where the headers of a frame for the service stand, and whom it is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct At {
+    /// First byte of the IP header in the frame.
+    pub l3: u8,
+    /// First byte of the UDP or TCP header in the frame, which may stand behind a fragment header; all of it is there.
+    pub l4: u8,
+    /// The network header is IPv6.
+    pub ipv6: bool,
+    /// The source is served, but not trusted.
+    pub limited: bool,
+}
+
 /// What to do with a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// A datagram for the service.
-    Kv {
-        /// First byte of the IP header in the frame.
-        l3: u8,
-        /// First byte of the UDP header in the frame; the whole header is there.
-        l4: u8,
-        /// The network header is IPv6.
-        ipv6: bool,
-        /// The source is served, but not trusted.
-        limited: bool,
-    },
+    Kv(At),
     /// The beginning of a datagram for the service that did not come in one packet.
-    TooLong {
-        /// First byte of the IP header in the frame.
-        l3: u8,
-        /// First byte of the UDP header in the frame, which may stand behind a fragment header.
-        l4: u8,
-        /// The network header is IPv6.
-        ipv6: bool,
-        /// The source is served, but not trusted.
-        limited: bool,
-    },
-    /// A segment of a TCP connection to the service. Its header is whole.
-    Segment {
-        /// First byte of the IP header in the frame.
-        l3: u8,
-        /// First byte of the TCP header in the frame.
-        l4: u8,
-        /// The network header is IPv6.
-        ipv6: bool,
-        /// The source is served, but not trusted.
-        limited: bool,
-    },
-    /// An RDMA packet, where those are answered. Its UDP header is whole, and its length exact.
-    Rdma {
-        /// First byte of the IP header in the frame.
-        l3: u8,
-        /// First byte of the UDP header in the frame.
-        l4: u8,
-        /// The network header is IPv6.
-        ipv6: bool,
-        /// The source is served, but not trusted.
-        limited: bool,
-    },
+    TooLong(At),
+    /// A segment of a TCP connection to the service.
+    Segment(At),
+    /// An RDMA packet, where those are answered. The length of its datagram is exact.
+    Rdma(At),
     /// To be answered in user space.
     Respond(Respond),
     /// For the kernel.
@@ -172,7 +149,7 @@ fn over_ipv4(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
             }
             check_request(&udp, alone, udp.length_is_exact(), local.is_spoofed4(ip.src()), local)?;
             let limited = limited4(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
-            Ok(Class::Kv { l3: eth.l3(), l4: ip.l4(), ipv6: false, limited })
+            Ok(Class::Kv(At { l3: eth.l3(), l4: ip.l4(), ipv6: false, limited }))
         }
         ipv4::ICMP
             if alone
@@ -230,7 +207,7 @@ fn segment(
     if tcp.src_port() == 0 {
         return Err(DropReason::SourcePort);
     }
-    Ok(Class::Segment { l3, l4, ipv6, limited })
+    Ok(Class::Segment(At { l3, l4, ipv6, limited }))
 }
 
 #[inline]
@@ -253,7 +230,7 @@ fn over_ipv6(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
             }
             check_request(&udp, alone, udp.length_is_exact(), local.is_spoofed6(ip.src()), local)?;
             let limited = limited6(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
-            Ok(Class::Kv { l3: eth.l3(), l4: ip.l4(), ipv6: true, limited })
+            Ok(Class::Kv(At { l3: eth.l3(), l4: ip.l4(), ipv6: true, limited }))
         }
         ipv4::TCP if local.tcp_port.is_some() => {
             let rest = if local.is_spoofed6(ip.src()) {
@@ -311,7 +288,7 @@ fn rdma(
 ) -> Result<Class, DropReason> {
     check_request(udp, alone, udp.length_is_exact(), spoofed, local)?;
     let limited = limited.ok_or(DropReason::SourceNotAllowed)?;
-    Ok(Class::Rdma { l3, l4, ipv6, limited })
+    Ok(Class::Rdma(At { l3, l4, ipv6, limited }))
 }
 
 /// Whether this is the service's UDP port. Port 0 is none.
@@ -371,7 +348,7 @@ fn fragment4(
     let udp = udp.filter(|u| begins_request(u, local)).ok_or(DropReason::Ipv4Fragment)?;
     check_request(&udp, alone, true, local.is_spoofed4(ip.src()), local)?;
     let limited = limited4(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
-    Ok(Class::TooLong { l3: eth.l3(), l4: ip.l4(), ipv6: false, limited })
+    Ok(Class::TooLong(At { l3: eth.l3(), l4: ip.l4(), ipv6: false, limited }))
 }
 
 #[cold]
@@ -419,7 +396,7 @@ fn behind_extensions(
         check_request(&udp, alone, true, local.is_spoofed6(ip.src()), local)?;
         let limited = limited6(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
         let l4 = ip.l4() + ipv6::FRAGMENT_STEP;
-        return Ok(Class::TooLong { l3: eth.l3(), l4, ipv6: true, limited });
+        return Ok(Class::TooLong(At { l3: eth.l3(), l4, ipv6: true, limited }));
     }
     let upper = ip.upper().ok_or(DropReason::Ipv6Extension)?;
     let is_tcp = upper.protocol == ipv4::TCP && local.tcp_port.is_some();

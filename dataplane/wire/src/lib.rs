@@ -34,7 +34,7 @@ pub mod corrupt;
 
 pub use allow::{AllowList, Cidr, CidrError};
 pub use classify::plain::PlainMatcher;
-pub use classify::{Class, Respond, classify};
+pub use classify::{At, Class, Respond, classify};
 pub use drop_reason::DropReason;
 pub use eth::Eth;
 pub use ipv4::Ipv4;

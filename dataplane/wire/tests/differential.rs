@@ -8,7 +8,7 @@ use etherparse::{LinkSlice, NetSlice, SlicedPacket, TransportSlice, UdpHeader};
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use wire::build::UdpFrame;
-use wire::classify::{Class, classify};
+use wire::classify::{At, Class, classify};
 use wire::reply::turn_and_seal;
 use wire::verify::{verify_ip4_header, verify_udp};
 use wire::{Cidr, Eth, Ipv4, Ipv6, Local, Udp};
@@ -103,7 +103,7 @@ fn theirs(frame: &[u8]) -> Option<Seen> {
 
 /// What we see.
 fn ours(frame: &[u8]) -> Option<Seen> {
-    let Class::Kv { l3, l4, ipv6, .. } = classify(frame, &local()) else { return None };
+    let Class::Kv(At { l3, l4, ipv6, .. }) = classify(frame, &local()) else { return None };
     let eth = Eth::checked(frame).unwrap();
     let (src, dst, udp): (IpAddr, IpAddr, _) = if ipv6 {
         let ip = Ipv6::checked(&eth).unwrap();
@@ -228,7 +228,7 @@ proptest! {
         frame in requests(),
         reply in prop::collection::vec(any::<u8>(), 0..1392),
     ) {
-        let Class::Kv { l3, l4, ipv6, .. } = classify(&frame, &local()) else { return Ok(()) };
+        let Class::Kv(At { l3, l4, ipv6, .. }) = classify(&frame, &local()) else { return Ok(()) };
         let asked = ours(&frame).unwrap();
         let mut frame = frame;
         frame.truncate(usize::from(l4) + 8);

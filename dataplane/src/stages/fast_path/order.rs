@@ -134,8 +134,8 @@ impl Order {
 /// What a frame may change, if it is a request.
 fn changes<'a>(frame: &'a [u8], plain: &PlainMatcher, read: Reading) -> Changes<'a> {
     let class = plain.classify(frame).unwrap_or_else(|| classify(frame, plain.local()));
-    let Class::Kv { l4, .. } = class else { return Changes::Nothing };
-    let udp = usize::from(l4);
+    let Class::Kv(at) = class else { return Changes::Nothing };
+    let udp = usize::from(at.l4);
     let Some(&[hi, lo]) = frame.get(udp + 4..).and_then(<[u8]>::first_chunk) else {
         return Changes::Anything;
     };

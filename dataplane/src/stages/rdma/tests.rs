@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use store::{Session, Store, StoreConfig, verbs};
 use wire::build::UdpFrame;
-use wire::classify::{Class, classify};
+use wire::classify::{At, Class, classify};
 use wire::roce::{Psn, request::Read};
 use wire::{Local, PlainMatcher};
 
@@ -45,7 +45,7 @@ impl Way {
         for frame in burst.drain(..) {
             let (slot, off) = (frame.slot(), frame.offset());
             let len = u16::try_from(frame.len()).unwrap();
-            let Class::Rdma { l3, l4, .. } = classify(frame.bytes(), local) else { continue };
+            let Class::Rdma(At { l3, l4, .. }) = classify(frame.bytes(), local) else { continue };
             let entry = Entry { slot, off, len, l3, l4, flags: EntryFlags::default(), mark: 0 };
             if let Err((frame, reason)) = self.reads.enter(frame, entry) {
                 self.accounts.drop_frame(frame, 0, reason);

@@ -8,22 +8,7 @@
 use super::table::{FourTuple, TupleHash};
 use driver_shim::Frame;
 use wire::verify::verify_ip4_header;
-use wire::{DropReason, Tcp, tcp};
-
-/// Where the headers of a segment stand in its frame.
-#[derive(Debug, Clone, Copy)]
-pub struct SegmentAt {
-    /// The worker's number of the port.
-    pub port: usize,
-    /// First byte of the IP header.
-    pub l3: u8,
-    /// First byte of the TCP header.
-    pub l4: u8,
-    /// The network header is IPv6.
-    pub ipv6: bool,
-    /// The source is served, but not trusted.
-    pub limited: bool,
-}
+use wire::{At, DropReason, Tcp, tcp};
 
 /// A segment whose checksums are right.
 #[derive(Debug, Clone, Copy)]
@@ -39,10 +24,10 @@ impl<'f> Segment<'f> {
     #[inline]
     pub(super) fn read(
         frame: &'f Frame,
-        at: SegmentAt,
+        (at, port): (At, usize),
         verified: bool,
     ) -> Result<Self, DropReason> {
-        let SegmentAt { port, l3, l4, ipv6, .. } = at;
+        let At { l3, l4, ipv6, .. } = at;
         let has_ip_sum = !ipv6 && !verified && !frame.rx.ip_good.is_set();
         if has_ip_sum && !verify_ip4_header(frame.bytes(), l3) {
             return Err(DropReason::Ipv4Checksum);
@@ -69,6 +54,8 @@ impl<'f> Segment<'f> {
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) frame: Frame,
-    pub(super) at: SegmentAt,
+    pub(super) at: At,
+    /// The worker's number of its port.
+    pub(super) port: usize,
     pub(super) hash: TupleHash,
 }

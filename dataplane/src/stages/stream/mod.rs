@@ -32,7 +32,6 @@ mod tls;
 mod waiting;
 mod wheel;
 
-pub use arrivals::SegmentAt;
 pub use config::{StreamPort, StreamsConfig};
 pub use connection::CONNECTION_BYTES;
 pub use filter::ConnFilter;

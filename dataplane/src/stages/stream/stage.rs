@@ -7,7 +7,7 @@
 //! what came together is answered together. What fails has a [`DropReason`], or is the client's
 //! to send again.
 
-use super::arrivals::{Arrival, Segment, SegmentAt};
+use super::arrivals::{Arrival, Segment};
 use super::config::{StreamPort, StreamsConfig};
 use super::connection::{Connection, IN_BYTES, OUT_BYTES, WorkerShared};
 use super::filter::ConnFilter;
@@ -30,7 +30,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::reply::turn_ethernet;
-use wire::{DropReason, Tcp};
+use wire::{At, DropReason, Tcp};
 
 /// Pause between two looks for lines that a watching client is to get.
 const WATCH_PAUSE_NS: u64 = 20_000_000;
@@ -137,12 +137,12 @@ impl Streams {
     /// # Errors
     /// The frame, and why it is not taken: [`DropReason::Ipv4Checksum`], [`DropReason::TcpChecksum`],
     /// [`DropReason::TcpTruncated`].
-    pub fn enter(&mut self, frame: Frame, at: SegmentAt) -> Result<(), (Frame, DropReason)> {
-        match Segment::read(&frame, at, false) {
+    pub fn enter(&mut self, frame: Frame, at: At, port: usize) -> Result<(), (Frame, DropReason)> {
+        match Segment::read(&frame, (at, port), false) {
             Ok(segment) => {
                 let hash = self.table.hash(&segment.tuple);
                 self.table.prefetch(hash);
-                self.arriving.push(Arrival { frame, at, hash });
+                self.arriving.push(Arrival { frame, at, port, hash });
                 Ok(())
             }
             Err(reason) => Err((frame, reason)),
@@ -162,9 +162,9 @@ impl Streams {
         if arriving.len() > 1 {
             self.prefetch_connections(&arriving);
         }
-        for Arrival { frame, at, hash } in arriving.drain(..) {
-            let taken = self.take(&frame, at, hash, now_ns);
-            done(frame, at.port, taken);
+        for Arrival { frame, at, port, hash } in arriving.drain(..) {
+            let taken = self.take(&frame, (at, port), hash, now_ns);
+            done(frame, port, taken);
         }
         self.arriving = arriving;
     }
@@ -184,11 +184,11 @@ impl Streams {
     fn take(
         &mut self,
         frame: &Frame,
-        at: SegmentAt,
+        (at, port): (At, usize),
         hash: TupleHash,
         now_ns: u64,
     ) -> Result<(), DropReason> {
-        let Segment { bytes, head: segment, tuple } = Segment::read(frame, at, true)?;
+        let Segment { bytes, head: segment, tuple } = Segment::read(frame, (at, port), true)?;
         let parsed = parse(&tuple, bytes).ok_or(DropReason::TcpMalformed)?;
         let mut l2 = L2Header::new();
         let head = frame.bytes().get(..usize::from(at.l3)).unwrap_or_default();
@@ -211,7 +211,7 @@ impl Streams {
             None => return Err(self.refuse(tuple.port, &parsed, &l2, &segment, now_ns)),
         };
         let (Some(connection), Some(&facts)) =
-            (self.connections.get_mut(slot as usize), self.ports.get(at.port))
+            (self.connections.get_mut(slot as usize), self.ports.get(port))
         else {
             return Err(DropReason::TcpNoConnection);
         };

@@ -5,7 +5,7 @@
 //! responder, on our first address. `None` says only that [`super::classify()`] has to look; it alone names the rule
 //! that a frame breaks.
 
-use super::{Class, is_from_client, limited4, limited6};
+use super::{At, Class, is_from_client, limited4, limited6};
 use crate::eth::{self, EthHeader};
 use crate::ipv4::{self, Ipv4Header, PART_OF_PACKET, PLAIN_L3, PLAIN_L4};
 use crate::local::{Local, To};
@@ -164,11 +164,8 @@ impl PlainMatcher {
             return None;
         }
         let limited = limited4(src, &self.local)?;
-        let (l3, l4, ipv6) = (PLAIN_L3, PLAIN_L4, false);
-        Some(match is_request {
-            true => Class::Kv { l3, l4, ipv6, limited },
-            false => Class::Rdma { l3, l4, ipv6, limited },
-        })
+        let at = At { l3: PLAIN_L3, l4: PLAIN_L4, ipv6: false, limited };
+        Some(if is_request { Class::Kv(at) } else { Class::Rdma(at) })
     }
 }
 
@@ -256,11 +253,11 @@ mod tests {
         let [wire, ..] = &locals()[..] else { unreachable!() };
         let plain = PlainMatcher::new(Arc::new(wire.clone()));
         let class = plain.classify(&request("10.0.0.1:40000", "10.0.0.2:11211", MAC));
-        let (l3, l4, ipv6, limited) = (14, 34, false, false);
-        assert_eq!(class, Some(Class::Kv { l3, l4, ipv6, limited }));
+        let at = At { l3: 14, l4: 34, ipv6: false, limited: false };
+        assert_eq!(class, Some(Class::Kv(at)));
         let packet = request("10.0.0.1:40000", "10.0.0.2:4791", MAC);
         assert_eq!(plain.classify(&packet), None);
         let plain = PlainMatcher::new(Arc::new(Local { rdma: true, ..wire.clone() }));
-        assert_eq!(plain.classify(&packet), Some(Class::Rdma { l3, l4, ipv6, limited }));
+        assert_eq!(plain.classify(&packet), Some(Class::Rdma(at)));
     }
 }

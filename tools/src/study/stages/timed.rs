@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use wire::DropReason;
-use wire::{Class, Local, classify};
+use wire::{At, Class, Local, classify};
 
 /// What is timed, in the order of a packet.
 pub const STAGES: [&str; 7] = ["port", "rx", "classify", "batcher", "engine", "execute", "tx"];
@@ -245,7 +245,7 @@ fn stage_batcher(
     now_ns: u64,
 ) -> Result<(), DropReason> {
     for (frame, class) in burst.drain(..).zip(classes) {
-        let Class::Kv { l3, l4, .. } = class else { return Err(DropReason::Unread) };
+        let Class::Kv(At { l3, l4, .. }) = class else { return Err(DropReason::Unread) };
         let entry = Entry {
             slot: frame.slot(),
             off: frame.offset(),
