@@ -116,13 +116,13 @@ pub struct WorkerCounters {
     pub heads_unused: Counter,
     /// Replies that the GPU wrote whole and that were sent.
     pub replies_accepted: Counter,
-    /// Of the others: the key had changed, or one with the same bits of its hash.
+    /// Whole replies refused: the key had changed, or one with the same bits of its hash.
     pub replies_changed: Counter,
-    /// All keys had, or might have.
+    /// Whole replies refused: every key might have changed (a flush, or an invalidation that was lost).
     pub replies_cleared: Counter,
-    /// The item had expired.
+    /// Whole replies refused: the item had expired.
     pub replies_expired: Counter,
-    /// The CPU's turn, by which the store sees that the item is in use.
+    /// Whole replies left to the CPU, one in 32, by which the store sees that the item is in use.
     pub replies_sampled: Counter,
     /// Requests answered from the engine's descriptor.
     pub fast: Counter,

@@ -165,7 +165,7 @@ __device__ __forceinline__ void get_requests(const PacketRegion &packets, const 
   if (helper) store_heads(s, n, mine, at<ReplyHead>(order.replies) + first);
 }
 
-// The part of a batch that `s.work` names, and the word to the host if the others are done. `arrived`
+// The part of a batch that `s.work` names, and the completion number if the others are done. `arrived`
 // counts them.
 template <class Search>
 __device__ inline void get_batch(const PacketRegion &packets, const Index &index, u32 *arrived,

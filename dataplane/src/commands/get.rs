@@ -148,7 +148,7 @@ pub(super) fn fetch<S: Sink>(
     let said_to_create = echo.create.map(expiry);
     let mut none = Supposed::Nothing;
     let hash = ctx.hash(key);
-    let asked = read_by::handles(ctx, Some(echo), key, hash);
+    let handles = read_by::handles(ctx, Some(echo), key, hash);
     let hint = ctx.known.hint(key, &mut none);
     let how = verbs::Fetch { key, hash, touch, recache, create, own_cas, unnoticed, room };
     let fetched = shown_by(|found: &verbs::Found<'_>| {
@@ -169,7 +169,7 @@ pub(super) fn fetch<S: Sink>(
             idle_s: now.saturating_sub(found.accessed),
             stale: found.stale,
             known: what.known == Some(cas),
-            by: asked.sized(key.len(), found.value.len()),
+            by: handles.sized(key.len(), found.value.len()),
             claim: found.claim,
         }
     });

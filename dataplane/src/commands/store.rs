@@ -68,8 +68,8 @@ pub(super) fn store<S: Sink>(ctx: &mut Ctx<'_>, what: &Store<'_>, reply: &mut Re
     };
     observer.stored(ctx.session, asked, before, result, count);
     let len = result.map_or(what.value.len(), |stored| stored.len);
-    let asked = read_by::handles(ctx, reply.echo(), what.key, hash);
-    reply.put_sized(outcome, len, asked.sized(what.key.len(), len));
+    let handles = read_by::handles(ctx, reply.echo(), what.key, hash);
+    reply.put_sized(outcome, len, handles.sized(what.key.len(), len));
 }
 
 /// What became of a value, but for one that was to be joined.

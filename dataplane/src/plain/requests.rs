@@ -86,7 +86,7 @@ impl Requests {
             want[at] = u8::from(at == HEAD - 1);
         }
         let mut trusted = Box::new([NOBODY; SOURCES]);
-        // So that not even 0.0.0.0 is where it would be looked for.
+        // Address 0 must not match the empty entry.
         trusted[place(NOBODY.addresses)].addresses = 1;
         let service_port = plain.local().service_port;
         let read = plain.read_head();
@@ -122,8 +122,7 @@ impl Requests {
         Some(ip_sum)
     }
 
-    /// The sum of the header of a response but for its length, if the headers are those of a READ request from
-    /// a trusted source.
+    /// The `ip_sum` of a response, if the headers are those of a READ request from a trusted source.
     #[inline(always)]
     pub(crate) fn reader(&mut self, look: &[u8; LOOK], vector: impl Vector) -> Option<u16> {
         let (mask, want) = self.read.as_ref()?;

@@ -109,7 +109,7 @@ impl CpuEngine {
             self.read_group(group, descs, Some(replies));
             self.prefetch_buckets();
             self.look_up_group(descs, |store, asked, desc, at| {
-                // What it has a row for it will hear of from the writer that changes it.
+                // Keys with a row are invalidated by their writers.
                 if desc.keys.get(asked.key).is_none_or(|key| key.hint != Hint::ROW) {
                     // SAFETY: the batch is ours, as in `read_group`.
                     let frame =

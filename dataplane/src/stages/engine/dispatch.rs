@@ -299,7 +299,7 @@ impl Dispatch {
         self.counters.gpu_lost.inc();
         batch.heads.clear();
         batch.replies.clear();
-        // It is free: what it is done with has been polled before.
+        // The CPU engine is idle: `poll` emptied it first.
         let taken = self.cpu.submit(batch);
         debug_assert!(taken.is_ok());
         self.cpu.poll()

@@ -115,7 +115,7 @@ impl Execute {
         let dialect = self.server.dialects.of(first);
         let most = allowance(entry, desc.payload_len, self.amp_factor);
         let debtor = entry.flags.has(EntryFlags::LIMITED).then(|| source(frame.bytes(), entry));
-        let mut work = Cost::begin(&self.session, &self.ops);
+        let mut cost = Cost::begin(&self.session, &self.ops);
         let mut out = Datagrams::new(&self.region, frame, headers(entry), most, &mut self.frames);
         let mut rest = self.text.as_slice();
         let mut known = known(rest, desc);
@@ -125,7 +125,7 @@ impl Execute {
             let parsed = dialect.parse(rest, self.item_max_bytes);
             let (command, used) = match &parsed {
                 Parsed::Command { command, used } if for_tcp(command) => {
-                    work.count();
+                    cost.count();
                     if !command.is_noreply() {
                         dialect.refuse(rest, Refusal::NotOverUdp, &mut out);
                     }
@@ -145,8 +145,8 @@ impl Execute {
                     break;
                 }
             };
-            if work.is_done(&self.session, &self.ops) && !is_end(command) {
-                work.count();
+            if cost.is_done(&self.session, &self.ops) && !is_end(command) {
+                cost.count();
                 counters.work_refused.inc();
                 if !command.is_noreply() {
                     dialect.refuse(rest, Refusal::TooMuchWork, &mut out);
@@ -154,7 +154,7 @@ impl Execute {
                 rest = rest.get(used..).unwrap_or_default();
                 continue;
             }
-            work.count();
+            cost.count();
             kind = commands::kind(command);
             let ctx = Ctx::new(&mut self.session, &self.ops, &self.server);
             let mut ctx = ctx.knowing(known);
@@ -175,7 +175,7 @@ impl Execute {
             Supposed::Nothing | Supposed::Unknown | Supposed::At(_) => {}
         }
         if let Some(source) = debtor {
-            let requests = work.requests(&self.session, &self.ops, out.text_bytes() as u64);
+            let requests = cost.requests(&self.session, &self.ops, out.text_bytes() as u64);
             if requests > 0 && self.debts.len() < self.debts.capacity() {
                 self.debts.push(Debt { source, requests });
             }

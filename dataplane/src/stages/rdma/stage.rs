@@ -75,7 +75,7 @@ impl Place {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked {
     pub(super) place: Place,
-    /// Of a plain one, the sum of the header of a response but for its length.
+    /// Of a plain one, the `ip_sum` of a response.
     pub(super) ip_sum: Option<u16>,
     pub(super) bth: Bth,
     pub(super) read: Option<Read>,

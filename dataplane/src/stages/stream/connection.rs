@@ -397,7 +397,7 @@ impl Connection {
                 let end = if self.conversation.is_lost() { End::Error } else { End::Normal };
                 self.end.get_or_insert(end);
             } else if progress.more {
-                // It is others whose turn it is.
+                // Yields to other connections.
                 self.pace.0 = now_ns;
                 shared.ops.conn_yields.inc();
                 return Next::Turn;

@@ -32,7 +32,7 @@ fn at(now_ns: u64) -> Instant {
 /// A segment as the library has it: what its IP packet's header says, and what it says itself.
 pub(super) struct Parsed<'s>(IpRepr, TcpRepr<'s>);
 
-/// Reads a segment between `ends`. `None`: it has flags that exclude each other, or an option of a length that it
+/// Reads a segment between these two. `None`: it has flags that exclude each other, or an option of a length that it
 /// cannot have.
 pub(super) fn parse<'s>(tuple: &FourTuple, segment: &'s [u8]) -> Option<Parsed<'s>> {
     let (theirs, ours) = (tuple.theirs.into(), tuple.ours.into());

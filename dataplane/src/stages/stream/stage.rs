@@ -197,7 +197,7 @@ impl Streams {
         let connections = &self.connections;
         let is_its = |slot| connections.get(slot as usize).is_some_and(|c| c.tuple == Some(tuple));
         let found = self.table.find(hash, is_its);
-        if found.is_none() && !tuple.are_of_one_host() {
+        if found.is_none() && !tuple.is_of_one_host() {
             return Err(DropReason::TcpUnacceptable);
         }
         let slot = match found.filter(|&slot| !self.begins_anew(slot, &segment)) {

@@ -25,7 +25,7 @@ pub(super) struct FourTuple {
 
 impl FourTuple {
     /// Whether the client's address is one that one host has.
-    pub(super) fn are_of_one_host(&self) -> bool {
+    pub(super) fn is_of_one_host(&self) -> bool {
         let broadcast = matches!(self.theirs, IpAddr::V4(v4) if v4.is_broadcast());
         !broadcast && !self.theirs.is_unspecified() && !self.theirs.is_multicast()
     }
@@ -60,8 +60,8 @@ fn joined<const A: usize, const N: usize>(
     ports: [u8; 3],
 ) -> [u8; N] {
     let mut all = [0; N];
-    for (bucket, byte) in all.iter_mut().zip(ours.into_iter().chain(theirs).chain(ports)) {
-        *bucket = byte;
+    for (to, byte) in all.iter_mut().zip(ours.into_iter().chain(theirs).chain(ports)) {
+        *to = byte;
     }
     all
 }
