@@ -44,6 +44,8 @@ pub struct Conversation {
     one_by_one: bool,
 }
 
+/// How long a client may take to receive the last replies of a connection that we end, and to end its side.
+pub const PARTING_MAX_NS: u64 = 2_000_000_000;
 /// Keys of one `get` that are looked up before others have a turn: 0.1 ms.
 const KEYS_PER_TURN: u64 = 1024;
 

@@ -29,7 +29,7 @@ mod touch;
 pub(crate) mod work;
 
 pub use ahead::Ahead;
-pub use conversation::{Conversation, Progress};
+pub use conversation::{Conversation, PARTING_MAX_NS, Progress};
 pub(crate) use ctx::Known;
 pub use ctx::{Ctx, Flow, Rest};
 pub(crate) use get::Bytes;

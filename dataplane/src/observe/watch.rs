@@ -22,6 +22,8 @@ const WATCHERS_MAX: usize = 20;
 
 /// Bytes of lines that wait for one watcher: memcached's default.
 pub const BUFFER_BYTES: usize = 256 << 10;
+/// Pause between two looks for lines that a client is to get.
+pub const PAUSE_NS: u64 = 20_000_000;
 
 /// All watchers.
 #[derive(Debug, Default)]

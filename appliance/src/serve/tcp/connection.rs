@@ -8,9 +8,9 @@ use super::pool::{OUT_BYTES, SMALL_BYTES, TURN_OUT_BYTES};
 use super::shared::{End, ThreadShared, answer, send_some};
 use super::transport::Stream;
 use super::waiting::idle;
-use dataplane::commands::Conversation;
 use dataplane::commands::admission::Login;
-use dataplane::observe::watch::{BUFFER_BYTES, Watching};
+use dataplane::commands::{Conversation, PARTING_MAX_NS};
+use dataplane::observe::watch::{self, BUFFER_BYTES, Watching};
 use dataplane::observe::{Conn, ConnState, Transport};
 use dataplane::rdma::Between;
 use std::future::{Future, ready};
@@ -22,10 +22,8 @@ use tokio::time::{sleep, timeout};
 
 /// Buffer for bytes that are read and dropped.
 const UNHEARD_BYTES: usize = 512;
-/// Pause between two looks for lines that a watching client is to get.
-const WATCH_PAUSE: Duration = Duration::from_millis(20);
-/// How long a client may take to receive the last replies of a connection that we end.
-pub(super) const PARTING_MAX: Duration = Duration::from_secs(2);
+/// Longest wait for a client that is to receive the last replies of a connection that we end.
+pub(super) const PARTING_MAX: Duration = Duration::from_nanos(PARTING_MAX_NS);
 
 /// What a connection has said, from its first byte on.
 pub(super) struct Dialogue {
@@ -265,7 +263,7 @@ async fn watch(stream: &mut Stream, shared: &ThreadShared, watching: Watching) -
                 }
                 unheard.clear();
             }
-            () = sleep(WATCH_PAUSE) => {}
+            () = sleep(Duration::from_nanos(watch::PAUSE_NS)) => {}
         }
         watching.take(&mut lines);
         tokio::select! {

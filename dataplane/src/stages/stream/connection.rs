@@ -14,7 +14,7 @@ use super::spill::Spill;
 use super::table::FourTuple;
 use super::tls::Layer;
 use crate::commands::admission::{Login, Users};
-use crate::commands::{Ahead, Conversation};
+use crate::commands::{Ahead, Conversation, PARTING_MAX_NS};
 use crate::observe::watch::Watching;
 use crate::observe::{ConnState, OpCounters, Server};
 use crate::rdma::Between;
@@ -44,8 +44,6 @@ const QUIET_NS: u64 = 50_000_000;
 pub(super) const PACE_BYTES: usize = 64 << 10;
 /// in that time, while others may wait for it.
 pub(super) const PACE_NS: u64 = 2_000_000_000;
-/// How long a client may take to end a connection that we have ended.
-pub(super) const PARTING_MAX_NS: u64 = 2_000_000_000;
 /// How long it may take nothing of what it is owed by then.
 const TAKING_MAX_NS: u64 = 15_000_000_000;
 

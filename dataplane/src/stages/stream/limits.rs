@@ -4,11 +4,12 @@
 //! past its deadline is ended. The rate buckets are the gate's, to which every request of the worker
 //! is charged. Nothing fails.
 
-use super::connection::{Connection, IN_BYTES, PACE_BYTES, PACE_NS, PARTING_MAX_NS, WorkerShared};
+use super::connection::{Connection, IN_BYTES, PACE_BYTES, PACE_NS, WorkerShared};
 use super::handshakes::HANDSHAKE_MAX_NS;
 use super::listener::CONFIRM_MAX_NS;
 use super::machine::Phase;
 use super::outcome::{End, Next};
+use crate::commands::PARTING_MAX_NS;
 use crate::commands::work::Cost;
 use crate::policy::Gate;
 

@@ -22,7 +22,7 @@ use super::table::{FourTuple, Table, TupleHash};
 use super::tls::Layer;
 use super::wheel::Wheel;
 use crate::commands::Ahead;
-use crate::observe::{ConnSlots, Server, Transport};
+use crate::observe::{ConnSlots, Server, Transport, watch};
 use crate::policy::{Gate, Limit};
 use driver_shim::{BURST_MAX, Frame, Region};
 use std::net::SocketAddr;
@@ -32,8 +32,6 @@ use std::time::{Duration, Instant};
 use wire::reply::turn_ethernet;
 use wire::{At, DropReason, Tcp};
 
-/// Pause between two looks for lines that a watching client is to get.
-const WATCH_PAUSE_NS: u64 = 20_000_000;
 /// Pause before the next look for a buffer of the spill, or for a slot to send with.
 const RETRY_NS: u64 = 1_000_000;
 /// Connections whose memory is given back in one turn, at most: some 2 microseconds each.
@@ -532,7 +530,7 @@ impl Streams {
         match next {
             Next::Client if all => {}
             Next::Client | Next::Spill => also(now_ns + RETRY_NS),
-            Next::Lines => also(now_ns + WATCH_PAUSE_NS),
+            Next::Lines => also(now_ns + watch::PAUSE_NS),
             Next::Rate => also(now_ns + rate_pause_ns(self.rated)),
             Next::Until(ns) => also(ns),
             Next::Turn => {}
