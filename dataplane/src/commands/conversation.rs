@@ -7,14 +7,12 @@ mod plain;
 
 use super::ctx::{Ctx, Flow, Rest};
 use super::execute;
-use crate::observe::Server;
+use super::rdma::{self, QueuePair};
 use crate::observe::watch::Watching;
-use crate::rdma::{Between, Handle, Opened};
+use crate::rdma::Between;
 use memcache::sink::Buffer;
 use memcache::text::{is_long_line, is_same_line};
-use memcache::{Command, Dialect, FarEnd, Get, Keys, Parsed, Refusal, Sink, Verb, Words};
-use std::fmt::Write;
-use std::net::{IpAddr, Ipv6Addr};
+use memcache::{Command, Dialect, Get, Keys, Parsed, Refusal, Sink, Verb, Words};
 use store::Cursor;
 
 /// Where one connection stands between two reads.
@@ -35,8 +33,8 @@ pub struct Conversation {
     begun: Begun,
     /// The client watches, and says nothing more that matters.
     watching: Option<Watching>,
-    /// What of RDMA the client may have, or has; on the heap, since most connections want none.
-    rdma: Option<Box<Rdma>>,
+    /// The queue pair that the client may have, or has; on the heap, since most connections want none.
+    pair: Option<Box<QueuePair>>,
     /// What came could not be followed.
     is_lost: bool,
     /// Nothing is answered in runs: the yardstick.
@@ -105,15 +103,6 @@ impl RestOfGet {
     }
 }
 
-/// What of RDMA a connection's client may have, or has.
-#[derive(Debug)]
-enum Rdma {
-    /// A queue pair between the ends of the connection.
-    May(Between),
-    /// It has it.
-    Has(Handle),
-}
-
 /// What became of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
@@ -148,7 +137,7 @@ impl Conversation {
             wait_for: 0,
             begun: Begun::Nothing,
             watching: None,
-            rdma: None,
+            pair: None,
             is_lost: false,
             #[cfg(test)]
             one_by_one: false,
@@ -176,42 +165,13 @@ impl Conversation {
 
     /// Its connection is between these: the client can have a queue pair.
     pub fn allow_pair(&mut self, between: Between) {
-        self.rdma = Some(Box::new(Rdma::May(between)));
+        self.pair = Some(Box::new(QueuePair::May(between)));
     }
 
     /// Its connection is over: closes the client's queue pair, if there is one. Dropping the conversation
     /// does too.
     pub fn close_pair(&mut self) {
-        self.rdma = None;
-    }
-
-    /// Opens a queue pair, in the place of the one before, and says what it is or why there is none.
-    #[cold]
-    fn connect(&mut self, server: &Server, far: &FarEnd, out: &mut impl Sink) {
-        let Some(rdma) = &server.rdma else { return };
-        let between = match self.rdma.take().map(|rdma| *rdma) {
-            None => None,
-            Some(Rdma::May(between)) => Some(between),
-            Some(Rdma::Has(handle)) => Some(handle.between()),
-        };
-        match rdma.pairs.open(between, far) {
-            Ok(Opened { handle, qpn, psn }) => {
-                let gid = match between.map(|b| b.ours) {
-                    Some(IpAddr::V4(ours)) => ours.to_ipv6_mapped(),
-                    Some(IpAddr::V6(ours)) => ours,
-                    None => Ipv6Addr::UNSPECIFIED,
-                };
-                let mut line = arrayvec::ArrayString::<96>::new();
-                // Three numbers of 8 digits and an address of 45 fit.
-                let _ = write!(line, "RDMA {qpn} {psn} {gid} {}\r\n", far.mtu);
-                out.put(line.as_bytes());
-                self.rdma = Some(Box::new(Rdma::Has(handle)));
-            }
-            Err(why) => {
-                out.put(why.line());
-                self.rdma = between.map(|between| Box::new(Rdma::May(between)));
-            }
-        }
+        self.pair = None;
     }
 
     /// The lines that the client watches from now on, once it has asked to. Its input is not to
@@ -318,7 +278,9 @@ impl Conversation {
                             }
                             out.put(b"WATCHER_TOO_MANY log watcher limit reached\r\n");
                         }
-                        Flow::Connect(far) => self.connect(ctx.server(), &far, &mut out),
+                        Flow::Connect(far) => {
+                            rdma::open(&mut self.pair, ctx.server(), &far, &mut out)
+                        }
                         Flow::Close => {
                             self.is_lost = matches!(command.verb, Verb::Refused(_));
                             close = true;

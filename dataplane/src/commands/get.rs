@@ -3,7 +3,7 @@
 //! In: keys. Out: the values of those that are there, as far as the sink has space. Never fails.
 
 use super::ctx::{Ctx, Flow, Rest};
-use super::read_by;
+use super::one_sided;
 use crate::observe::{LookUps, Observer, Seen};
 use arrayvec::ArrayVec;
 use memcache::outcome::fits;
@@ -148,7 +148,7 @@ pub(super) fn fetch<S: Sink>(
     let said_to_create = echo.create.map(expiry);
     let mut none = Supposed::Nothing;
     let hash = ctx.hash(key);
-    let handles = read_by::handles(ctx, Some(echo), key, hash);
+    let handles = one_sided::handles(ctx, Some(echo), key, hash);
     let hint = ctx.known.hint(key, &mut none);
     let how = verbs::Fetch { key, hash, touch, recache, create, own_cas, unnoticed, room };
     let fetched = shown_by(|found: &verbs::Found<'_>| {

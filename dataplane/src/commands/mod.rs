@@ -10,23 +10,25 @@
 //! connection, once [`admission`] lets it begin; stage 6 (`execute`) for datagrams, whose usual
 //! `get` and `set` do not come by here (`fast_path`, `fast_get`, `fast_set`). Never fails: what the store refuses is an answer.
 
-mod admin;
+// What carries them out.
 pub mod admission;
 mod ahead;
-mod arith;
 mod conversation;
 mod ctx;
+mod one_sided;
+pub(crate) mod work;
+// A file for each verb.
+mod admin;
+mod arith;
 mod delete;
 mod flush;
 mod get;
 mod item;
 mod rdma;
-mod read_by;
 mod refused;
 pub mod stats;
 mod store;
 mod touch;
-pub(crate) mod work;
 
 pub use ahead::Ahead;
 pub use conversation::{Conversation, PARTING_MAX_NS, Progress};
@@ -41,7 +43,7 @@ use memcache::{Command, Form, KEY_MAX_BYTES, Outcome, Reply, Sink, Verb};
 
 /// Carries out `command` and appends the answer to `out`.
 pub fn execute(ctx: &mut Ctx<'_>, command: &Command<'_>, out: &mut impl Sink) -> Flow {
-    let refused = read_by::refused(ctx, command);
+    let refused = one_sided::refused(ctx, command);
     let command = refused.as_ref().unwrap_or(command);
     let mut key = [0; KEY_MAX_BYTES];
     let flow = match command.form {

@@ -4,7 +4,20 @@
 //! command that memcached does not have.
 
 use super::ctx::{Ctx, Flow};
+use crate::observe::Server;
+use crate::rdma::{Between, Handle, Opened};
 use memcache::{FarEnd, Outcome, Refusal, Reply, Sink};
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// The queue pair of a connection's client.
+#[derive(Debug)]
+pub(super) enum QueuePair {
+    /// It may have one, between the ends of the connection.
+    May(Between),
+    /// It has it.
+    Has(Handle),
+}
 
 /// Leaves it to the conversation to connect, which knows the connection's addresses.
 pub(super) fn connect<S: Sink>(
@@ -18,4 +31,38 @@ pub(super) fn connect<S: Sink>(
         (None, _) => reply.put(Outcome::Refused(Refusal::Error)),
     }
     Flow::Continue
+}
+
+/// Opens a queue pair, in the place of the one before, and says what it is or why there is none.
+#[cold]
+pub(super) fn open(
+    pair: &mut Option<Box<QueuePair>>,
+    server: &Server,
+    far: &FarEnd,
+    out: &mut impl Sink,
+) {
+    let Some(rdma) = &server.rdma else { return };
+    let between = match pair.take().map(|pair| *pair) {
+        None => None,
+        Some(QueuePair::May(between)) => Some(between),
+        Some(QueuePair::Has(handle)) => Some(handle.between()),
+    };
+    match rdma.pairs.open(between, far) {
+        Ok(Opened { handle, qpn, psn }) => {
+            let gid = match between.map(|b| b.ours) {
+                Some(IpAddr::V4(ours)) => ours.to_ipv6_mapped(),
+                Some(IpAddr::V6(ours)) => ours,
+                None => Ipv6Addr::UNSPECIFIED,
+            };
+            let mut line = arrayvec::ArrayString::<96>::new();
+            // Three numbers of 8 digits and an address of 45 fit.
+            let _ = write!(line, "RDMA {qpn} {psn} {gid} {}\r\n", far.mtu);
+            out.put(line.as_bytes());
+            *pair = Some(Box::new(QueuePair::Has(handle)));
+        }
+        Err(why) => {
+            out.put(why.line());
+            *pair = between.map(|between| Box::new(QueuePair::May(between)));
+        }
+    }
 }

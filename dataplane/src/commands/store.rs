@@ -4,7 +4,7 @@
 //! in what is forgotten when nothing could be stored, and in what counts as a storage command.
 
 use super::ctx::Ctx;
-use super::read_by;
+use super::one_sided;
 use crate::observe::{Kind, StoreCount};
 use memcache::text::line;
 use memcache::{Form, Outcome, Refusal, Reply, Sink, Store, StoreMode, Unstored};
@@ -68,7 +68,7 @@ pub(super) fn store<S: Sink>(ctx: &mut Ctx<'_>, what: &Store<'_>, reply: &mut Re
     };
     observer.stored(ctx.session, asked, before, result, count);
     let len = result.map_or(what.value.len(), |stored| stored.len);
-    let handles = read_by::handles(ctx, reply.echo(), what.key, hash);
+    let handles = one_sided::handles(ctx, reply.echo(), what.key, hash);
     reply.put_sized(outcome, len, handles.sized(what.key.len(), len));
 }
 

@@ -13,7 +13,7 @@ use super::item::Location;
 use super::mover::RESERVE_PAGES;
 use super::sizes::SizeClass;
 use super::slab::{Class, ClassId, SPARE_CHUNKS};
-use super::state::Store;
+use super::store::Store;
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -19,7 +19,7 @@ use super::evict::RUN_CHUNKS;
 use super::item::{ItemRef, Location};
 use super::moving::Drain;
 use super::slab::{Class, ClassId};
-use super::state::Store;
+use super::store::Store;
 use parking_lot::MutexGuard;
 use std::mem;
 

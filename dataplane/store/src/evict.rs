@@ -10,7 +10,7 @@
 
 use super::mover::RESERVE_PAGES;
 use super::slab::{Class, ClassId, Grown};
-use super::state::Store;
+use super::store::Store;
 use super::sweeper::{Asked, Sweeper};
 use std::sync::atomic::Ordering;
 

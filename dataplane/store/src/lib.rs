@@ -81,7 +81,7 @@ mod round_robin;
 mod sizes;
 mod slab;
 mod slab_pages;
-mod state;
+mod store;
 mod sweeper;
 pub mod stats;
 pub mod verbs;
@@ -103,8 +103,8 @@ pub use replica::StoreSource;
 pub use session::{Guard, RESERVED_MAX, Session, Supposed};
 pub use slab::Fetched;
 pub use slab_pages::{BadSlabPages, SlabPages};
-pub use state::Store;
 pub use stats::StoreStats;
+pub use store::Store;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@
 use super::flush::Liveness;
 use super::item::ItemRef;
 use super::prefix::{PREFIX_DEPTH_MAX, PrefixRefused};
-use super::state::Store;
+use super::store::Store;
 use std::sync::atomic::Ordering;
 
 impl Store {

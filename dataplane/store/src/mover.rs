@@ -11,7 +11,7 @@
 use super::balance::{ANYBODY, OUT_OF_STEP, Seen, Standing};
 use super::moving::{Automove, Drain, Mover, NotMoved};
 use super::slab::ClassId;
-use super::state::Store;
+use super::store::Store;
 
 /// Pages kept for classes that have none.
 pub(super) const RESERVE_PAGES: u32 = 1;

@@ -6,7 +6,7 @@
 use super::hash::KeyHash;
 use super::layout::{PAGE_SHIFT, UNIT_BYTES};
 use super::session::Guard;
-use super::state::Store;
+use super::store::Store;
 use base::memory_file::{LEAD_BYTES, Place};
 
 impl Store {

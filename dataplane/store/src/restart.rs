@@ -33,7 +33,7 @@ use super::item::{Arena, ItemRef, Location};
 use super::item_flags::Inherits;
 use super::layout::PAGE_BYTES;
 use super::slab::adopt::{Broken, carved_bytes};
-use super::state::Store;
+use super::store::Store;
 use driver_shim::Pages;
 use file::Refusal;
 use format::{Entry, LEAD_BYTES, Saved, Settings, State};

@@ -12,7 +12,7 @@
 //! `evict.rs`.
 
 use super::slab::Class;
-use super::state::Store;
+use super::store::Store;
 
 impl Store {
     /// Puts the next chunk of the round where the caller takes it, if there is one at once.

@@ -15,7 +15,7 @@ use super::item::{ItemRef, Location};
 use super::new_item::{NewItem, PlainItem};
 use super::reserved::Reserved;
 use super::slab::{Fetched, Unlinked};
-use super::state::Store;
+use super::store::Store;
 use super::write::{Needs, Refused, Reservation};
 use arrayvec::ArrayVec;
 use base::small_bytes;

@@ -6,7 +6,7 @@
 //! handshake that has ended meanwhile. Fails: a client that says what is no handshake, or takes too
 //! long, or whose source has half of all connections (`-c`) in handshakes already.
 
-use super::helper::Helper;
+use super::handshake_thread::Helper;
 use super::tls::Tls;
 use crate::serve::tls::Certificates;
 use crate::startup::plan::ClientCerts;

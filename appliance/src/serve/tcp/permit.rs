@@ -5,7 +5,7 @@
 
 use super::drain::Ended;
 use super::handshake::Handshakes;
-use super::helper::Helper;
+use super::handshake_thread::Helper;
 use super::shared::ThreadShared;
 use std::cell::Cell;
 use std::rc::Rc;

@@ -290,8 +290,8 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
         *sought |= unknown << from;
     }
 
-    /// Has the engine look again at keys that it had not found. What it has a row for is not among them: the writer that
-    /// changed that key has said so.
+    /// Has the engine look again at keys that it had not found. Keys with a row are not among them: their writers
+    /// invalidate those.
     #[inline(always)]
     fn note_found(&self) {
         let Pass { rows, totals, guard, counters, .. } = &self.pass;

@@ -7,7 +7,7 @@
 use super::{AN_ITEM, Found, Settings, TakenUp, damaged, judge};
 use crate::config::Shape;
 use crate::layout::PAGE_BYTES;
-use crate::state::Store;
+use crate::store::Store;
 use std::convert::Infallible;
 
 impl Store {
