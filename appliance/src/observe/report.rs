@@ -33,6 +33,45 @@ impl Table {
 pub fn plan_text(plan: &Plan) -> String {
     let mut t = Table::default();
     plan.profile().into_iter().for_each(|profile| t.row("profile", profile));
+    port_rows(&mut t, plan);
+    tcp_rows(&mut t, plan);
+    match plan.worker_cpus().as_slice() {
+        [] => t.row("workers", "none: UDP is off"),
+        cpus if plan.pinned => {
+            t.row("workers", format_args!("{} on CPU {}", cpus.len(), cpu_list(cpus)));
+        }
+        cpus => t.row("workers", format_args!("{} on any CPU", cpus.len())),
+    }
+    if plan.pinned {
+        t.row("control", format_args!("CPU {}", plan.control_cpu));
+    }
+    parts_rows(&mut t, plan);
+    if !plan.tcp.is_empty() || plan.clients.unix.is_some() {
+        t.row("TCP threads", format_args!("CPU {}", cpu_list(&plan.tcp_cpus)));
+        let memory = bytes(plan.conn_memory_bytes);
+        t.row("connections", format_args!("{memory} of requests and replies at most"));
+    }
+    memory_rows(&mut t, plan);
+    if !plan.ports.is_empty() {
+        engine_rows(&mut t, plan);
+    }
+    if let Some(address) = &plan.metrics {
+        t.row("metrics", address);
+    }
+    if !plan.eal.is_empty() {
+        t.row("EAL", plan.eal.join(" "));
+    }
+    for note in &plan.notes {
+        t.row("note", note);
+    }
+    if !plan.unused.is_empty() {
+        t.row("no effect", plan.unused.join(", "));
+    }
+    t.0
+}
+
+/// Where requests come by.
+fn port_rows(t: &mut Table, plan: &Plan) {
     for (index, port) in plan.ports.iter().enumerate() {
         let at = match port.udp_port {
             0 if port.tcp_port.is_some() => "no UDP".to_owned(),
@@ -55,6 +94,10 @@ pub fn plan_text(plan: &Plan) -> String {
             Isolated::On => t.row("isolated", "yes, and so without exceptions"),
         }
     }
+}
+
+/// Where and how clients connect.
+fn tcp_rows(t: &mut Table, plan: &Plan) {
     let by_workers: Vec<_> = plan.worker_tcp().collect();
     if !by_workers.is_empty() {
         let from = if plan.tcp_from_all { "everywhere" } else { "the networks allowed below" };
@@ -87,22 +130,10 @@ pub fn plan_text(plan: &Plan) -> String {
     if let Some(file) = &plan.clients.auth_file {
         t.row("users", format_args!("those of {}; no others", file.display()));
     }
-    match plan.worker_cpus().as_slice() {
-        [] => t.row("workers", "none: UDP is off"),
-        cpus if plan.pinned => {
-            t.row("workers", format_args!("{} on CPU {}", cpus.len(), cpu_list(cpus)));
-        }
-        cpus => t.row("workers", format_args!("{} on any CPU", cpus.len())),
-    }
-    if plan.pinned {
-        t.row("control", format_args!("CPU {}", plan.control_cpu));
-    }
-    parts_rows(&mut t, plan);
-    if !plan.tcp.is_empty() || plan.clients.unix.is_some() {
-        t.row("TCP threads", format_args!("CPU {}", cpu_list(&plan.tcp_cpus)));
-        let memory = bytes(plan.conn_memory_bytes);
-        t.row("connections", format_args!("{memory} of requests and replies at most"));
-    }
+}
+
+/// Items and packets.
+fn memory_rows(t: &mut Table, plan: &Plan) {
     let sizes = match &plan.slab_pages {
         None => format!("growth factor {}", plan.growth_factor),
         Some(slab_pages) => format!("pages {slab_pages}"),
@@ -139,51 +170,37 @@ pub fn plan_text(plan: &Plan) -> String {
             Pages::Small => "never",
         },
     );
-    if !plan.ports.is_empty() {
-        t.row("engine", plan.engine.name());
-        match &plan.gpu {
-            Some(Gpu::Found(devices)) => {
-                devices.iter().for_each(|d| t.row("GPU", d));
-            }
-            Some(Gpu::Absent(why)) => {
-                t.row("GPU", format_args!("none, and the CPU looks requests up; {why}"));
-            }
-            None => {}
+}
+
+/// What answers requests over UDP, and which.
+fn engine_rows(t: &mut Table, plan: &Plan) {
+    t.row("engine", plan.engine.name());
+    match &plan.gpu {
+        Some(Gpu::Found(devices)) => {
+            devices.iter().for_each(|d| t.row("GPU", d));
         }
-        if let Some(offload) = &plan.offload {
-            let (mode, index) = (offload.mode.name(), offload.index.name());
-            let (memory, ms) = (bytes(offload.index_bytes), offload.deadline_ms);
-            let on = match offload.devices.len() {
-                0 | 1 => String::new(),
-                n => format!(" of each of {n}"),
-            };
-            t.row(
-                "offload",
-                format_args!("{mode}, {index} index in {memory}{on}, {ms} ms a batch"),
-            );
+        Some(Gpu::Absent(why)) => {
+            t.row("GPU", format_args!("none, and the CPU looks requests up; {why}"));
         }
-        let cycle = plan.batch_cycle_us.map(|us| format!(" in cycles of {us} us"));
-        let (mode, cycle) = (plan.batch_mode.name(), cycle.unwrap_or_default());
-        t.row("batches", format_args!("{} requests at most, {mode}{cycle}", plan.batch));
-        if plan.clients.rdma {
-            t.row("RDMA", "READs of connected queue pairs, RoCEv2 on UDP port 4791");
-        }
-        t.row("UDP allowed", list(&plan.allow));
-        policy_rows(&mut t, &plan.policy);
+        None => {}
     }
-    if let Some(address) = &plan.metrics {
-        t.row("metrics", address);
+    if let Some(offload) = &plan.offload {
+        let (mode, index) = (offload.mode.name(), offload.index.name());
+        let (memory, ms) = (bytes(offload.index_bytes), offload.deadline_ms);
+        let on = match offload.devices.len() {
+            0 | 1 => String::new(),
+            n => format!(" of each of {n}"),
+        };
+        t.row("offload", format_args!("{mode}, {index} index in {memory}{on}, {ms} ms a batch"));
     }
-    if !plan.eal.is_empty() {
-        t.row("EAL", plan.eal.join(" "));
+    let cycle = plan.batch_cycle_us.map(|us| format!(" in cycles of {us} us"));
+    let (mode, cycle) = (plan.batch_mode.name(), cycle.unwrap_or_default());
+    t.row("batches", format_args!("{} requests at most, {mode}{cycle}", plan.batch));
+    if plan.clients.rdma {
+        t.row("RDMA", "READs of connected queue pairs, RoCEv2 on UDP port 4791");
     }
-    for note in &plan.notes {
-        t.row("note", note);
-    }
-    if !plan.unused.is_empty() {
-        t.row("no effect", plan.unused.join(", "));
-    }
-    t.0
+    t.row("UDP allowed", list(&plan.allow));
+    policy_rows(t, &plan.policy);
 }
 
 /// Where memory is, and where the appliance is divided over nodes, what is on each.

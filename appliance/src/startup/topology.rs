@@ -26,7 +26,7 @@ use crate::serve::credentials::Credentials;
 use crate::serve::offload::{self, Beside, Facts, OffloadError};
 use crate::serve::ports::{self, Driver, OpenPort, Opened, PortsError};
 use crate::serve::sockets::{Listeners, MetricsListener, SocketFile};
-use crate::serve::tcp::{TcpConfig, TcpError, TcpService};
+use crate::serve::tcp::{Source, TcpConfig, TcpError, TcpService};
 use crate::serve::tls::Certificates;
 use crate::startup::flags::{Engine, LONG_VERSION, MetricsAddr, TcpIn};
 use crate::startup::plan::Plan;
@@ -34,6 +34,7 @@ use dataplane::WorkerCounters;
 use dataplane::capture::Channel;
 use dataplane::observe::Server;
 use dataplane::observe::tls::Refresh;
+use dataplane::stages::exits::exception_path::ExceptionPath;
 use driver_shim::{MemoryKind, Region};
 use nix::unistd::geteuid;
 use std::net::SocketAddr;
@@ -267,8 +268,9 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     }
 
     let metrics = listeners.metrics.take();
-    let (mut exception_paths, mut updating) = (Vec::new(), Vec::new());
     let stop = Arc::new(AtomicBool::new(false));
+    let exception_paths = exception_paths(plan, &ports, &stop);
+    let mut updaters = Vec::new();
     let mut appliance = Appliance {
         tcp: None,
         tcp_addresses: listeners.tcp.into_iter().chain(plan.worker_tcp()).collect(),
@@ -299,27 +301,17 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         kept_items,
         cpus: plan.cpus(),
     };
-    for (index, port) in ports.iter().enumerate() {
-        if let Some(path) = &port.exception_path {
-            let (path, stop) = (Arc::clone(path), Arc::clone(&stop));
-            let cpus = plan.cpus_of(plan.control_cpu);
-            exception_paths.push(Waiting::new(format!("side-door-{index}"), move || {
-                affinity::keep_on(&cpus);
-                path.run(&stop);
-            }));
-        }
-    }
     // With several regions the plan has no GPU.
     if let [region] = regions.as_slice() {
-        let (beside, updaters) = offload::open(plan, region, &store)?;
+        let (beside, all) = offload::open(plan, region, &store)?;
         appliance.beside = beside;
-        for (n, updater) in updaters.into_iter().enumerate() {
+        updaters.extend(all.into_iter().enumerate().map(|(n, updater)| {
             let (stop, cpus) = (Arc::clone(&stop), plan.cpus_of(plan.control_cpu));
-            updating.push(Waiting::new(format!("index-updater-{n}"), move || {
+            Waiting::new(format!("index-updater-{n}"), move || {
                 affinity::keep_on(&cpus);
                 updater.run(&stop);
-            }));
-        }
+            })
+        }));
     }
     let workers::Made { working, handshakes, counters, capture_channels } = workers::Making {
         plan,
@@ -343,23 +335,9 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         beside: appliance.beside.clone(),
         rdma: server.rdma.clone(),
     }));
-    let mut tcp = None;
-    if !listeners.sources.is_empty() {
-        let sessions: Result<Vec<Session>, StoreError> =
-            (0..plan.tcp_threads).map(|_| store.session()).collect();
-        tcp = Some(TcpConfig {
-            listeners: listeners.sources,
-            sessions: sessions?,
-            server,
-            conn_limit: plan.conn_limit,
-            conn_memory_bytes: usize::try_from(plan.conn_memory_bytes).unwrap_or(usize::MAX),
-            item_max_bytes: store.config().item_max_bytes,
-            clients: plan.clients.clone(),
-            credentials,
-            certificates,
-            cpus: plan.tcp_cpus.clone(),
-        });
-    }
+    let tcp = (!listeners.sources.is_empty())
+        .then(|| tcp_config(plan, listeners.sources, server, credentials, certificates))
+        .transpose()?;
     let (gpus, watching) = match &metrics {
         Some(_) => gpu_figures(plan, &appliance),
         None => (GpuFigures::default(), None),
@@ -368,7 +346,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         appliance,
         exception_paths,
         handshakes,
-        updaters: updating,
+        updaters,
         workers: working,
         tcp,
         metrics,
@@ -376,6 +354,44 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         gpu_health: watching,
         driver,
         unserved,
+    })
+}
+
+/// A thread for each exception path.
+fn exception_paths(plan: &Plan, ports: &[OpenPort], stop: &Arc<AtomicBool>) -> Vec<Waiting> {
+    let paths =
+        ports.iter().enumerate().filter_map(|(n, port)| Some((n, port.exception_path.clone()?)));
+    let thread = |(n, path): (usize, Arc<ExceptionPath>)| {
+        let (stop, cpus) = (Arc::clone(stop), plan.cpus_of(plan.control_cpu));
+        Waiting::new(format!("side-door-{n}"), move || {
+            affinity::keep_on(&cpus);
+            path.run(&stop);
+        })
+    };
+    paths.map(thread).collect()
+}
+
+/// What TCP threads are made of.
+fn tcp_config(
+    plan: &Plan,
+    listeners: Vec<Source>,
+    server: Arc<Server>,
+    credentials: Option<Arc<Credentials>>,
+    certificates: Option<Arc<Certificates>>,
+) -> Result<TcpConfig, StoreError> {
+    let sessions: Result<Vec<Session>, _> =
+        (0..plan.tcp_threads).map(|_| server.store.session()).collect();
+    Ok(TcpConfig {
+        listeners,
+        sessions: sessions?,
+        conn_limit: plan.conn_limit,
+        conn_memory_bytes: usize::try_from(plan.conn_memory_bytes).unwrap_or(usize::MAX),
+        item_max_bytes: server.store.config().item_max_bytes,
+        server,
+        clients: plan.clients.clone(),
+        credentials,
+        certificates,
+        cpus: plan.tcp_cpus.clone(),
     })
 }
 

@@ -248,25 +248,7 @@ impl Conversation {
                     match execute(ctx, &command, &mut out) {
                         Flow::Continue => {}
                         Flow::Rest(what) => {
-                            if !matches!(what, Rest::All) {
-                                // The caller may have it in two pieces.
-                                self.wait_for = used;
-                            }
-                            match what {
-                                Rest::All => {}
-                                Rest::Keys(left) => {
-                                    if let Verb::Get(get) = &command.verb
-                                        && let Some(get) = RestOfGet::of(get, rest, used, left)
-                                    {
-                                        self.begun = Begun::Get(get);
-                                    }
-                                    more = !out.is_full() && out.needs() == 0;
-                                }
-                                Rest::Dump(from) => {
-                                    // Others first: a piece without an item is a piece too.
-                                    (self.begun, more) = (Begun::Dump(from), true);
-                                }
-                            }
+                            more = self.pause(what, &command, (rest, used), &out);
                             break;
                         }
                         Flow::Watch(events) => {
@@ -321,6 +303,37 @@ impl Conversation {
             (close, more) = (true, false);
         }
         Progress { consumed, close, more, needs, full }
+    }
+
+    /// Keeps what is left of a command that is answered in part, the first `used` bytes of the input. Says whether
+    /// it goes on without more input or space.
+    fn pause(
+        &mut self,
+        what: Rest,
+        command: &Command<'_>,
+        (input, used): (&[u8], usize),
+        out: &Buffer<'_>,
+    ) -> bool {
+        if !matches!(what, Rest::All) {
+            // The caller may have it in two pieces.
+            self.wait_for = used;
+        }
+        match what {
+            Rest::All => false,
+            Rest::Keys(left) => {
+                if let Verb::Get(get) = &command.verb
+                    && let Some(get) = RestOfGet::of(get, input, used, left)
+                {
+                    self.begun = Begun::Get(get);
+                }
+                !out.is_full() && out.needs() == 0
+            }
+            Rest::Dump(from) => {
+                // Others first: a piece without an item is a piece too.
+                self.begun = Begun::Dump(from);
+                true
+            }
+        }
     }
 
     /// The long line at the start of the input has no end in all of it.

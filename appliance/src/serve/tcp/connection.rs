@@ -15,6 +15,7 @@ use dataplane::observe::{Conn, ConnState, Transport};
 use dataplane::rdma::Between;
 use std::future::{Future, ready};
 use std::io;
+use std::mem::take;
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 use tokio::task::yield_now;
@@ -96,8 +97,8 @@ fn is_idle(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
 }
 
-/// Answers until nothing has come in part, or the connection is to end. There is a talk from the
-/// first byte on.
+/// Answers until nothing has come in part, or the connection is to end. There is a dialogue from
+/// the first byte on.
 pub(super) async fn converse(
     stream: &mut Stream,
     shared: &ThreadShared,
@@ -105,7 +106,6 @@ pub(super) async fn converse(
     dialogue: &mut Option<Box<Dialogue>>,
 ) -> io::Result<Option<End>> {
     let mut input = Input::default();
-    let fd = u64::try_from(conn.fd()).unwrap_or(0);
     // Made once: it is only asked, and only when nothing has come.
     let mut stop = pin!(shared.stopping());
     let mut heard = false;
@@ -175,62 +175,78 @@ pub(super) async fn converse(
                 continue;
             }
         }
-        loop {
-            let done = shared.ops.latency.done();
-            shared.ops.client.set(fd);
-            // With little memory left, a little at a time.
-            let (pause, most) = match shared.pool.has_turn() {
-                true => (OUT_BYTES, TURN_OUT_BYTES),
-                false => (SMALL_BYTES / 2, SMALL_BYTES),
-            };
-            let room = (&mut out, pause, most);
-            let progress = answer(stream, shared, conversation, input.unread(), room);
-            input.at += progress.consumed;
-            let first = progress.more || progress.full || progress.needs > 0;
-            input.settle(stream, &shared.spare_input, first)?;
-            let answered = shared.ops.latency.done();
-            let left = send(stream, shared, conn, &mut out)?;
-            let ns = u64::try_from(came.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            shared.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
-            if let Some(sent) = left {
-                // Rare, and long.
-                large::finish_sending(stream, shared, &mut input, &mut out, sent).await?;
-            }
-            if let Some(watching) = conversation.take_watching() {
-                conn.is(ConnState::Watching);
-                return watched(stream, shared, (&mut input, out), watching).await.map(Some);
-            }
-            if progress.close {
-                return Ok(Some(End::of(conversation)));
-            }
-            if first && shared.is_over() {
-                return Ok(Some(End::Cut));
-            }
-            if progress.needs > 0 {
-                let large = (&mut out, progress.needs);
-                let end = large::reply(stream, shared, conn, conversation, &mut input, large);
-                if let Some(end) = end.await? {
-                    return Ok(Some(end));
-                }
-                if let Some(watching) = conversation.take_watching() {
-                    return watched(stream, shared, (&mut input, out), watching).await.map(Some);
-                }
-            } else if first {
-                // Who takes much gives others a turn, and the buffer for it.
-                if progress.more {
-                    shared.ops.conn_yields.inc();
-                }
-                shared.spare_output.give(std::mem::take(&mut out));
-                let _kept = shared.keep(&mut input)?;
-                yield_now().await;
-                out = shared.spare_output.take();
-            } else {
-                break;
-            }
+        let buffers = (&mut input, &mut out);
+        if let Some(end) = answer_all(stream, shared, conn, conversation, buffers, came).await? {
+            return Ok(Some(end));
         }
         input.rest(&shared.spare_input)?;
         shared.spare_output.give(out);
         if !input.is_begun() && shared.drain().is_none() {
+            return Ok(None);
+        }
+    }
+}
+
+/// Answers whole requests, until what has come of the next is a part. An end, if there is one.
+async fn answer_all<'s>(
+    stream: &mut Stream,
+    shared: &'s ThreadShared,
+    conn: &Conn,
+    conversation: &mut Conversation,
+    (input, out): (&mut Input<'s>, &mut Vec<u8>),
+    came: Instant,
+) -> io::Result<Option<End>> {
+    let fd = u64::try_from(conn.fd()).unwrap_or(0);
+    loop {
+        let done = shared.ops.latency.done();
+        shared.ops.client.set(fd);
+        // With little memory left, a little at a time.
+        let (pause, most) = match shared.pool.has_turn() {
+            true => (OUT_BYTES, TURN_OUT_BYTES),
+            false => (SMALL_BYTES / 2, SMALL_BYTES),
+        };
+        let room = (&mut *out, pause, most);
+        let progress = answer(stream, shared, conversation, input.unread(), room);
+        input.at += progress.consumed;
+        let first = progress.more || progress.full || progress.needs > 0;
+        input.settle(stream, &shared.spare_input, first)?;
+        let answered = shared.ops.latency.done();
+        let left = send(stream, shared, conn, out)?;
+        let ns = u64::try_from(came.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        shared.ops.latency.record_between(&done, &answered, Transport::Tcp, ns);
+        if let Some(sent) = left {
+            // Rare, and long.
+            large::finish_sending(stream, shared, input, out, sent).await?;
+        }
+        if let Some(watching) = conversation.take_watching() {
+            conn.is(ConnState::Watching);
+            return watched(stream, shared, (input, take(out)), watching).await.map(Some);
+        }
+        if progress.close {
+            return Ok(Some(End::of(conversation)));
+        }
+        if first && shared.is_over() {
+            return Ok(Some(End::Cut));
+        }
+        if progress.needs > 0 {
+            let large = (&mut *out, progress.needs);
+            let end = large::reply(stream, shared, conn, conversation, input, large);
+            if let Some(end) = end.await? {
+                return Ok(Some(end));
+            }
+            if let Some(watching) = conversation.take_watching() {
+                return watched(stream, shared, (input, take(out)), watching).await.map(Some);
+            }
+        } else if first {
+            // Who takes much gives others a turn, and the buffer for it.
+            if progress.more {
+                shared.ops.conn_yields.inc();
+            }
+            shared.spare_output.give(take(out));
+            let _kept = shared.keep(input)?;
+            yield_now().await;
+            *out = shared.spare_output.take();
+        } else {
             return Ok(None);
         }
     }

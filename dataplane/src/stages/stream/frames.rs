@@ -58,6 +58,19 @@ pub(super) struct Wire<'a> {
     pub(super) out: &'a mut Outbox,
 }
 
+impl<'a> Wire<'a> {
+    /// That of a connection on a port.
+    pub(super) fn new(
+        l2: &'a [u8],
+        port: u8,
+        mtu: u16,
+        region: &'a Region,
+        out: &'a mut Outbox,
+    ) -> Self {
+        Self { l2, port, mtu, region, out }
+    }
+}
+
 impl Wire<'_> {
     /// Longest IP packet that fits a frame.
     pub(super) fn mtu(&self) -> usize {

@@ -221,7 +221,8 @@ impl Streams {
         if vetted == Vetted::Take {
             connection.note_l2(l2, &segment);
         }
-        let mut wire = wire(&connection.l2, tuple.port, facts, &self.region, &mut self.out);
+        let mut wire =
+            Wire::new(&connection.l2, tuple.port, facts.mtu, &self.region, &mut self.out);
         let is_taken = connection.machine.take(vetted, parsed, &mut wire, now_ns);
         self.enqueue(slot);
         match vetted {
@@ -298,7 +299,7 @@ impl Streams {
             return DropReason::TcpUnanswered;
         }
         if let Some(&facts) = self.ports.get(usize::from(port)) {
-            refuse(parsed, &mut wire(l2, port, facts, &self.region, &mut self.out));
+            refuse(parsed, &mut Wire::new(l2, port, facts.mtu, &self.region, &mut self.out));
         }
         DropReason::TcpNoConnection
     }
@@ -456,21 +457,9 @@ impl Streams {
         let Some(tuple) = connection.tuple else { return };
         let phase = connection.machine.phase();
         if !connection.opened && !matches!(phase, Phase::None | Phase::Opening) {
-            connection.confirm(&tuple, &self.shared);
-            self.listener.confirmed(slot);
-            self.shared.ops.total_connections.inc();
-            let peer = SocketAddr::new(tuple.theirs, tuple.their_port);
-            let ours = SocketAddr::new(
-                tuple.ours,
-                self.ports.get(usize::from(tuple.port)).map_or(0, |p| p.tcp_port),
-            );
-            self.conns.begin(slot, peer, ours, now_ns);
-            let fd = self.conns.id(slot);
-            self.shared.server.watchers.connected(Some(peer), fd);
-            if self.shared.tls.is_some() {
-                connection.greet(slot, fd, &mut self.shared, now_ns);
-            }
+            self.confirm(slot, &tuple, now_ns);
         }
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         if has_not_confirmed(connection, phase, now_ns) {
             if self.filter.is_none() {
                 return self.clear(slot);
@@ -499,8 +488,9 @@ impl Streams {
             Next::Client
         };
         let Some(&facts) = self.ports.get(usize::from(tuple.port)) else { return };
-        let mut wire = wire(&connection.l2, tuple.port, facts, &self.region, &mut self.out);
-        let (all, mut due_ns) = connection.machine.send_due(&mut wire, now_ns);
+        let mut wire =
+            Wire::new(&connection.l2, tuple.port, facts.mtu, &self.region, &mut self.out);
+        let (all, due_ns) = connection.machine.send_due(&mut wire, now_ns);
         let after = connection.machine.phase();
         if after == Phase::None && all {
             return self.clear(slot);
@@ -512,17 +502,49 @@ impl Streams {
         if after == Phase::Ended {
             self.listener.ended(slot);
         }
-        let mut also = |ns: u64| due_ns = Some(due_ns.map_or(ns, |due| due.min(ns)));
-        if let Some(deadline) = deadline {
-            also(deadline);
+        let due_ns = self.due_ns(slot, (next, all), (due_ns, deadline), now_ns);
+        self.wheel.set(slot, due_ns);
+        if next == Next::Turn {
+            self.enqueue(slot);
         }
+        if after == Phase::Ended {
+            self.leave(slot);
+        }
+    }
+
+    /// The client has confirmed its connection.
+    fn confirm(&mut self, slot: u32, tuple: &FourTuple, now_ns: u64) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        connection.confirm(tuple, &self.shared);
+        self.listener.confirmed(slot);
+        self.shared.ops.total_connections.inc();
+        let peer = SocketAddr::new(tuple.theirs, tuple.their_port);
+        let port = self.ports.get(usize::from(tuple.port)).map_or(0, |p| p.tcp_port);
+        self.conns.begin(slot, peer, SocketAddr::new(tuple.ours, port), now_ns);
+        let fd = self.conns.id(slot);
+        self.shared.server.watchers.connected(Some(peer), fd);
+        if self.shared.tls.is_some() {
+            connection.greet(slot, fd, &mut self.shared, now_ns);
+        }
+    }
+
+    /// When a connection is served again, if nothing comes before: at one of these at the latest. `all`: everything that
+    /// there was to send was sent.
+    fn due_ns(
+        &mut self,
+        slot: u32,
+        (next, all): (Next, bool),
+        (mut due_ns, deadline): (Option<u64>, Option<u64>),
+        now_ns: u64,
+    ) -> Option<u64> {
+        let connection = self.connections.get_mut(slot as usize)?;
+        let mut also = |ns: u64| due_ns = Some(due_ns.map_or(ns, |due| due.min(ns)));
+        deadline.into_iter().for_each(&mut also);
         match connection.rests(now_ns) {
             Ok(false) => {}
             Ok(true) if self.rests < RESTS_MAX => {
                 self.rests += 1;
-                if let Some(later) = connection.give_back(&mut self.shared, now_ns) {
-                    also(later);
-                }
+                connection.give_back(&mut self.shared, now_ns).into_iter().for_each(&mut also);
             }
             Ok(true) => also(now_ns + RETRY_NS),
             Err(later) => also(later),
@@ -535,13 +557,7 @@ impl Streams {
             Next::Until(ns) => also(ns),
             Next::Turn => {}
         }
-        self.wheel.set(slot, due_ns);
-        if next == Next::Turn {
-            self.enqueue(slot);
-        }
-        if after == Phase::Ended {
-            self.leave(slot);
-        }
+        due_ns
     }
 
     /// Frees the slot of a connection that is over.
@@ -581,14 +597,4 @@ impl Streams {
         self.shared.server.watchers.disconnected(peer, reason, self.conns.id(slot));
         self.conns.end(slot);
     }
-}
-
-fn wire<'a>(
-    l2: &'a [u8],
-    port: u8,
-    facts: StreamPort,
-    region: &'a Region,
-    out: &'a mut Outbox,
-) -> Wire<'a> {
-    Wire { l2, port, mtu: facts.mtu, region, out }
 }
