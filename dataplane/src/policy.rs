@@ -123,7 +123,7 @@ impl Gate {
     }
 
     /// Whether what trusted sources have is counted.
-    pub fn counts_trusted(&self) -> bool {
+    pub(crate) fn counts_trusted(&self) -> bool {
         self.trusted_sources.is_some()
     }
 
@@ -157,7 +157,7 @@ impl Gate {
     }
 
     /// Charges the work of a request that was let in, beside the one that was taken then.
-    pub fn charge_work(&mut self, debt: Debt, now_ns: u64) {
+    pub(crate) fn charge_work(&mut self, debt: Debt, now_ns: u64) {
         if let Some(sources) = &mut self.sources {
             sources.charge_requests(debt.source, debt.requests, now_ns);
         }
@@ -173,7 +173,7 @@ impl Gate {
 
     /// The same, and whether the headers are its own already.
     #[inline(always)]
-    pub fn charge_any(
+    pub(crate) fn charge_any(
         &mut self,
         frame: (&[u8], bool),
         entry: &Entry,
@@ -209,20 +209,20 @@ impl Gate {
 
     /// Whether anything of a TCP client's is counted.
     #[inline]
-    pub fn counts_stream(&self, limited: bool) -> bool {
+    pub(crate) fn counts_stream(&self, limited: bool) -> bool {
         limited || self.trusted_sources.is_some()
     }
 
     /// Whether a TCP client may be answered now, or has to wait: what it sends is not lost, so it is
     /// slowed and not dropped.
-    pub fn may_stream(&mut self, source: IpAddr, limited: bool, now_ns: u64) -> bool {
+    pub(crate) fn may_stream(&mut self, source: IpAddr, limited: bool, now_ns: u64) -> bool {
         let sources = if limited { &self.sources } else { &self.trusted_sources };
         sources.as_ref().is_none_or(|sources| sources.has(source, now_ns))
             && (!limited || self.total.has(now_ns))
     }
 
     /// Charges a TCP client what it was answered: requests, and bytes of replies.
-    pub fn charge_stream(
+    pub(crate) fn charge_stream(
         &mut self,
         source: IpAddr,
         limited: bool,
@@ -244,7 +244,7 @@ impl Gate {
     ///
     /// # Errors
     /// [`DropReason::RateEcho`], [`DropReason::RateNeighbour`].
-    pub fn may_answer(&mut self, answer: Answer, now_ns: u64) -> Result<(), DropReason> {
+    pub(crate) fn may_answer(&mut self, answer: Answer, now_ns: u64) -> Result<(), DropReason> {
         let Some(price) = self.answer else { return Ok(()) };
         let (bucket, reason) = self.answers(answer);
         if bucket.has_one(price, now_ns) { Ok(()) } else { Err(reason) }
@@ -311,7 +311,7 @@ pub struct Debt {
 /// Most bytes of UDP payload that the reply to a request may have, all datagrams together.
 /// `text_bytes` is what the request has behind its frame header.
 #[inline]
-pub fn allowance(entry: &Entry, text_bytes: u16, amp_factor: NonZeroU32) -> usize {
+pub(crate) fn allowance(entry: &Entry, text_bytes: u16, amp_factor: NonZeroU32) -> usize {
     if !entry.flags.has(EntryFlags::LIMITED) {
         return usize::MAX;
     }

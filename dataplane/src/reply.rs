@@ -6,8 +6,8 @@
 mod head;
 mod whole;
 
-pub use head::{head_fits, with_head};
-pub use whole::{whole_fits, with_whole};
+pub(crate) use head::{head_fits, with_head};
+pub(crate) use whole::{whole_fits, with_whole};
 
 use base::small_bytes;
 use driver_shim::{Frame, Region};
@@ -89,7 +89,7 @@ impl Reply {
     }
 
     /// Bytes of UDP payload: the memcached frame header and the text behind it.
-    pub fn payload_bytes(&self) -> usize {
+    pub(crate) fn payload_bytes(&self) -> usize {
         self.frame.len().saturating_sub(self.headers.kv())
     }
 }
@@ -249,7 +249,7 @@ impl<'a> Datagrams<'a> {
     }
 
     /// Bytes of text that were written.
-    pub fn text_bytes(&self) -> usize {
+    pub(crate) fn text_bytes(&self) -> usize {
         self.frames.len().saturating_sub(1) * PAYLOAD_MAX_BYTES + self.used
     }
 
@@ -292,7 +292,7 @@ impl<'a> Datagrams<'a> {
     }
 
     /// The request's frame as it came, with this text of it, in place of a reply.
-    pub fn give_up(self, text: &[u8]) -> Option<Frame> {
+    pub(crate) fn give_up(self, text: &[u8]) -> Option<Frame> {
         self.frames.truncate(1);
         let mut frame = self.frames.pop()?;
         let start = self.headers.text();

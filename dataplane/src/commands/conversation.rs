@@ -170,7 +170,7 @@ impl Conversation {
 
     /// Its connection is over: closes the client's queue pair, if there is one. Dropping the conversation
     /// does too.
-    pub fn close_pair(&mut self) {
+    pub(crate) fn close_pair(&mut self) {
         self.pair = None;
     }
 

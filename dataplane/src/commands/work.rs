@@ -34,7 +34,7 @@ pub(super) fn count_walk(ctx: &Ctx<'_>, chunks: u32, keys: u64) {
 /// are by the length of a packet.
 const DATAGRAM_BYTES_MAX: u64 = 256 << 10;
 
-/// What one datagram costs, or of one turn of a connection.
+/// What one datagram costs, or one turn of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     copied_before: u64,

@@ -145,7 +145,7 @@ impl Conns {
 
     /// Slots for so many connections of one worker, whose clock began then. They are numbered on
     /// from those of other workers, far from file descriptors.
-    pub fn enter_slots(&self, connections: usize, clock: Instant) -> Arc<ConnSlots> {
+    pub(crate) fn enter_slots(&self, connections: usize, clock: Instant) -> Arc<ConnSlots> {
         let mut all = self.slots.lock();
         let first = all.last().map_or(FIRST_SLOT_ID, |last| last.first + last.slots.len() as u64);
         let slots = (0..connections).map(|_| ConnSlot::default()).collect();

@@ -64,7 +64,7 @@ impl Detail {
 
     /// Whether prefixes are counted.
     #[inline]
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 

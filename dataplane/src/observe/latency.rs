@@ -110,7 +110,7 @@ impl Latency {
 
     /// The same of several.
     #[inline]
-    pub fn note_all(&self, kind: Kind, n: u64) {
+    pub(crate) fn note_all(&self, kind: Kind, n: u64) {
         if let Some(done) = self.done.get(kind as usize) {
             done.add(n);
         }

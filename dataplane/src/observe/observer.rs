@@ -86,7 +86,7 @@ impl Observer<'_> {
     }
 
     /// One key was looked up by `mg`, which may have made the item. A key not found is not touched.
-    pub fn key_or_made(self, key: &[u8], found: Option<Seen>, made: bool, touched: bool) {
+    pub(crate) fn key_or_made(self, key: &[u8], found: Option<Seen>, made: bool, touched: bool) {
         self.hit_or_miss(key, found.map(|seen| seen.class), touched);
         self.fetched(key, found.filter(|_| !made));
         self.look_ups(LookUps::one(found.is_some()), touched && found.is_some());
@@ -119,7 +119,7 @@ impl Observer<'_> {
     /// So many keys were requested. How many of them come before the next that is to be shown to
     /// [`Self::see`]; `None`: all.
     #[inline]
-    pub fn pass_keys(self, keys: u64) -> Option<u64> {
+    pub(crate) fn pass_keys(self, keys: u64) -> Option<u64> {
         self.ops.hot_keys.pass(keys)
     }
 
@@ -315,12 +315,12 @@ impl Observer<'_> {
     }
 
     /// What a deletion is about to find, if a connection watches.
-    pub fn doomed(self, session: &mut Session, key: &[u8]) -> Option<Seen> {
+    pub(crate) fn doomed(self, session: &mut Session, key: &[u8]) -> Option<Seen> {
         if self.server.watchers.want(Events::DELETIONS) { look(session, key) } else { None }
     }
 
     /// An item that was there was deleted by this command, and a connection watches.
-    pub fn show_deleted(self, key: &[u8], gone: Seen, command: &str) {
+    pub(crate) fn show_deleted(self, key: &[u8], gone: Seen, command: &str) {
         self.server.watchers.deleted(key, gone, command);
     }
 
@@ -395,7 +395,7 @@ impl Observer<'_> {
     }
 
     /// A client read an item's metadata (`me`).
-    pub fn asked_about(self, key: &[u8], before: Before) {
+    pub(crate) fn asked_about(self, key: &[u8], before: Before) {
         self.ops.cmd_meta.inc();
         self.looked(key, before);
     }

@@ -144,7 +144,7 @@ others {
 
 impl OpCounters {
     /// Keys that this thread has looked up for replies.
-    pub fn keys_looked_up(&self) -> u64 {
+    pub(crate) fn keys_looked_up(&self) -> u64 {
         self.cmd_get.get().wrapping_add(self.cmd_touch.get())
     }
 }

@@ -129,20 +129,20 @@ impl Server {
 
     /// What clients get of a item's CAS number.
     #[inline]
-    pub fn cas_shown(&self, cas: u64) -> u64 {
+    pub(crate) fn cas_shown(&self, cas: u64) -> u64 {
         if self.cas_enabled { cas } else { 0 }
     }
 
     /// What is to be compared with an item's CAS number when a client expects this one.
     #[inline]
-    pub fn cas_expected(&self, cas: u64) -> u64 {
+    pub(crate) fn cas_expected(&self, cas: u64) -> u64 {
         // No item gets as far as the last number.
         if self.cas_enabled { cas } else { u64::MAX }
     }
 
     /// The same for what a change compares before it is made. `None`: nothing, because without CAS ids that of
     /// each item is 0, as a meta command knows it.
-    pub fn cas_compared(&self, cas: u64, is_meta: bool) -> Option<u64> {
+    pub(crate) fn cas_compared(&self, cas: u64, is_meta: bool) -> Option<u64> {
         let is_none = is_meta && !self.cas_enabled && cas == 0;
         (!is_none).then(|| self.cas_expected(cas))
     }
@@ -247,7 +247,7 @@ impl Server {
     }
 
     /// Requests that the process end, and keep the items where it has a memory file.
-    pub fn ask_to_stop(&self, keep: bool) {
+    pub(crate) fn ask_to_stop(&self, keep: bool) {
         self.keep_asked.fetch_or(keep, Ordering::Relaxed);
         self.stop_asked.store(true, Ordering::Relaxed);
     }

@@ -101,12 +101,12 @@ impl Pair {
 
     /// The same, between these addresses of an IPv4 header, of which none is 0.
     #[inline]
-    pub fn is_plain(&self, qpn: u32, addresses: u64) -> bool {
+    pub(crate) fn is_plain(&self, qpn: u32, addresses: u64) -> bool {
         self.qpn == qpn && qpn != 0 && !self.over && self.addresses == addresses
     }
 
     /// The client's queue pair.
-    pub fn their_qpn(&self) -> u32 {
+    pub(crate) fn their_qpn(&self) -> u32 {
         self.their_qpn
     }
 

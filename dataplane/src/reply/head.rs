@@ -19,7 +19,7 @@ const VALUE_WORD: &[u8] = b"VALUE ";
 
 /// Whether the head is that of a reply to this request with this key, as far as can be seen.
 #[inline]
-pub fn head_fits(request: &[u8], headers: Headers, head: &ReplyHead, key: &[u8]) -> bool {
+pub(crate) fn head_fits(request: &[u8], headers: Headers, head: &ReplyHead, key: &[u8]) -> bool {
     fits(request, headers, head, key).is_some_and(|fits| fits)
 }
 
@@ -67,7 +67,7 @@ fn turned<const N: usize>(request: &[u8], reply: &[u8], at: usize) -> Option<boo
 ///
 /// `None`: the frame is unchanged, because that does not fit its slot.
 #[inline]
-pub fn with_head(
+pub(crate) fn with_head(
     frame: &mut Frame,
     headers: Headers,
     head: &ReplyHead,

@@ -10,7 +10,7 @@ use gpu::WholeReply;
 
 /// Whether [`with_whole`] will make this frame the reply.
 #[inline]
-pub fn whole_fits(frame: &Frame, headers: Headers, reply: &WholeReply) -> bool {
+pub(crate) fn whole_fits(frame: &Frame, headers: Headers, reply: &WholeReply) -> bool {
     let (head, text) = (headers.text(), usize::from(reply.facts.text_len));
     head <= reply.head.len() && text <= reply.text.len() && head + text <= frame.room()
 }
@@ -19,7 +19,7 @@ pub fn whole_fits(frame: &Frame, headers: Headers, reply: &WholeReply) -> bool {
 ///
 /// `None`: the frame is unchanged, because that does not fit its slot, or the reply has not these lengths.
 #[inline]
-pub fn with_whole(frame: &mut Frame, headers: Headers, reply: &WholeReply) -> Option<Sum> {
+pub(crate) fn with_whole(frame: &mut Frame, headers: Headers, reply: &WholeReply) -> Option<Sum> {
     let head = reply.head.get(..headers.text())?;
     let text = reply.text.get(..usize::from(reply.facts.text_len))?;
     frame.set_len(head.len() + text.len()).ok()?;

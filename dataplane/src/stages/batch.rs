@@ -164,7 +164,7 @@ impl Batcher {
 
     /// Takes back a batch that the engine refused, to be offered again. Nothing may have been
     /// pushed since `ready` gave it.
-    pub fn put_back(&mut self, batch: Pending) {
+    pub(crate) fn put_back(&mut self, batch: Pending) {
         debug_assert!(self.filling.is_none(), "a second batch was begun");
         self.filling = Some(batch);
         self.refused = true;

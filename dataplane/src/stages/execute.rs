@@ -167,7 +167,7 @@ impl Execute {
     /// One of the debts of sources that are not trusted, for the work of a batch. To be called after
     /// each batch until there is none left.
     #[inline]
-    pub fn take_debt(&mut self) -> Option<Debt> {
+    pub(crate) fn take_debt(&mut self) -> Option<Debt> {
         self.debts.pop()
     }
 
@@ -179,7 +179,7 @@ impl Execute {
 
     /// So many gets and sets that came at this time were answered elsewhere.
     #[inline]
-    pub fn note_answered(&mut self, came_ns: u64, gets: u64, sets: u64) {
+    pub(crate) fn note_answered(&mut self, came_ns: u64, gets: u64, sets: u64) {
         for (kind, requests) in [(Kind::Get, gets), (Kind::Store, sets)] {
             if requests > 0 {
                 note_all(&mut self.answered, came_ns, (Transport::Udp, kind), requests);
@@ -189,7 +189,7 @@ impl Execute {
 
     /// So many READs that came at this time were answered.
     #[inline]
-    pub fn note_reads(&mut self, came_ns: u64, reads: u64) {
+    pub(crate) fn note_reads(&mut self, came_ns: u64, reads: u64) {
         note_all(&mut self.answered, came_ns, (Transport::Rdma, Kind::Get), reads);
     }
 

@@ -152,7 +152,7 @@ impl Answered {
     }
 
     /// Takes the frames that are to be sent no reply out of the burst, and their bits out of `others`.
-    pub fn take_silent(&mut self, burst: &mut Burst, others: &mut u64) -> usize {
+    pub(crate) fn take_silent(&mut self, burst: &mut Burst, others: &mut u64) -> usize {
         if self.silent == 0 {
             return 0;
         }
@@ -169,7 +169,7 @@ impl Answered {
     }
 
     /// Of `bits`, those of the frames that are no replies, as if there were no others.
-    pub fn repacked(self, bits: u64) -> u64 {
+    pub(crate) fn repacked(self, bits: u64) -> u64 {
         let left = (0..BURST_MAX).filter(|n| !self.has(*n)).enumerate();
         left.fold(0, |packed, (to, n)| packed | (bits >> n & 1) << to)
     }

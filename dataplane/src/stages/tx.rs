@@ -53,7 +53,7 @@ impl Tx {
 
     /// Sends a burst of replies that are fit to send, each of them all of its answer, or drops what
     /// will not go. `bytes` is the sum of their lengths.
-    pub fn send_answers(&mut self, burst: &mut Burst, bytes: u64, counters: &Accounts) {
+    pub(crate) fn send_answers(&mut self, burst: &mut Burst, bytes: u64, counters: &Accounts) {
         if !self.waiting.is_empty() {
             self.flush(counters);
         }
@@ -87,7 +87,7 @@ impl Tx {
     }
 
     /// Answers to send, so many bytes in all.
-    pub fn push_answers(&mut self, answers: &mut Burst, bytes: u64, counters: &Accounts) {
+    pub(crate) fn push_answers(&mut self, answers: &mut Burst, bytes: u64, counters: &Accounts) {
         if self.waiting.len() + answers.len() > self.waiting.capacity() {
             self.flush(counters);
         }

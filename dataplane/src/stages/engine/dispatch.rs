@@ -236,7 +236,7 @@ impl Dispatch {
     }
 
     /// Whether there is an engine beside the CPU's.
-    pub fn has_two(&self) -> bool {
+    pub(crate) fn has_two(&self) -> bool {
         self.beside.is_some()
     }
 
@@ -244,7 +244,7 @@ impl Dispatch {
     ///
     /// # Errors
     /// The batch, when the CPU engine has one that was not polled.
-    pub fn submit_to_cpu(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
+    pub(crate) fn submit_to_cpu(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
         self.cpu.submit(batch)
     }
 

@@ -30,7 +30,7 @@ impl FastPath {
     /// Which frames of a burst are plain `get`s, up to the first row of four that has none: bit n for frame n. `caps`: what
     /// their port fills in.
     #[inline]
-    pub fn plain_gets(
+    pub(crate) fn plain_gets(
         &self,
         burst: &[Frame],
         requests: &mut Requests,
@@ -44,7 +44,7 @@ impl FastPath {
     /// Carries out plain `set`s of a burst of which `plain` are plain `get`s. Those go to the engine, and are answered
     /// when they come back, after each `set` of the burst.
     #[inline]
-    pub fn run_sets(
+    pub(crate) fn run_sets(
         &mut self,
         burst: &mut [Frame],
         plain: u64,
@@ -67,7 +67,7 @@ impl FastPath {
     /// Answers what it can of a batch that an engine is done with: its plain `get`s that came from port `mark`.
     /// These frames are behind the others afterwards, of which the batch is then. Returns
     /// how many the others are.
-    pub fn answer_located(
+    pub(crate) fn answer_located(
         &mut self,
         frames: &mut [Frame],
         batch: &mut Batch,

@@ -64,13 +64,13 @@ impl Order {
         }
     }
 
-    /// Whether a read of this key must wait for a request that is left to the general stages.
+    /// Whether a request that is left to the general stages may change this key: a read of it must wait.
     #[inline(always)]
     pub(super) fn may_change(&self, hash: u64) -> bool {
         self.any && self.has(hash)
     }
 
-    /// Whether every read must wait.
+    /// Whether it may change any.
     #[inline(always)]
     pub(super) fn may_change_any(&self) -> bool {
         self.all
@@ -121,7 +121,7 @@ impl Order {
         }
     }
 
-    /// A request that is left may change the key with this hash.
+    /// Adds a key that a request that is left may change.
     pub(super) fn add(&mut self, hash: u64) {
         let (word, bit) = bit(hash);
         if let Some(word) = self.bits.get_mut(word) {

@@ -6,7 +6,7 @@
 //! what may be another RDMA packet, none is taken. Nothing fails.
 
 use super::packets::PSEUDO;
-use super::stage::{Asked, Place, Read, Reads, WAITING_MAX};
+use super::stage::{Asked, Origin, Read, Reads, WAITING_MAX};
 use crate::plain::requests::LOOK;
 use crate::plain::vector::{Compiled, Vector};
 use crate::plain::window::part;
@@ -39,7 +39,7 @@ pub fn leads(burst: &Burst) -> bool {
 
 impl Reads {
     /// Takes in the plain READ requests of a burst from the worker's port of this number.
-    pub fn enter_plain(
+    pub(crate) fn enter_plain(
         &mut self,
         burst: &mut Burst,
         requests: &mut Requests,
@@ -111,9 +111,9 @@ fn plain(frame: &Frame, requests: &mut Requests, mark: u8, vector: impl Vector) 
         && icrc.to_le_bytes() == *part(look, FRAME_BYTES - ICRC_BYTES);
     let bth: Bth = transmute!(*part::<BTH_BYTES, LOOK>(look, BTH));
     let reth: Reth = transmute!(*part::<RETH_BYTES, LOOK>(look, BTH + BTH_BYTES));
-    let place = Place { l3: PLAIN_L3, l4: PLAIN_L4, flags: EntryFlags::default(), mark };
+    let origin = Origin { l3: PLAIN_L3, l4: PLAIN_L4, flags: EntryFlags::default(), mark };
     let read = Some(Read::of(&reth));
-    is_right.then_some(Asked { place, ip_sum: Some(ip_sum), bth, read })
+    is_right.then_some(Asked { origin, ip_sum: Some(ip_sum), bth, read })
 }
 
 /// Whether it is no RDMA packet, as far as a glance shows.

@@ -55,14 +55,14 @@ pub struct Reads {
 
 /// Where a request's headers are, and of which port it is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Origin {
     pub(super) l3: u8,
     pub(super) l4: u8,
     pub(super) flags: EntryFlags,
     pub(super) mark: u8,
 }
 
-impl Place {
+impl Origin {
     #[inline(always)]
     fn entry(self, frame: &Frame) -> Entry {
         let Self { l3, l4, flags, mark } = self;
@@ -74,7 +74,7 @@ impl Place {
 /// What a request asks for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked {
-    pub(super) place: Place,
+    pub(super) origin: Origin,
     /// Of a plain one, the `ip_sum` of a response.
     pub(super) ip_sum: Option<u16>,
     pub(super) bth: Bth,
@@ -203,9 +203,9 @@ impl Reads {
             Ok(_) if self.waiting.len() >= WAITING_MAX => Err((frame, DropReason::RdmaFull)),
             Ok(Roce { bth, read }) => {
                 let Entry { l3, l4, flags, mark, .. } = entry;
-                let (place, read) = (Place { l3, l4, flags, mark }, read.as_ref().map(Read::of));
+                let (origin, read) = (Origin { l3, l4, flags, mark }, read.as_ref().map(Read::of));
                 self.waiting.push(frame);
-                self.asked.push(Asked { place, ip_sum: None, bth, read });
+                self.asked.push(Asked { origin, ip_sum: None, bth, read });
                 Ok(())
             }
             Err(reason) => Err((frame, reason)),
@@ -330,7 +330,7 @@ fn answer(
     emit: &mut impl FnMut(usize, Frame, Meaning),
 ) {
     let outcome = try_answer(&mut frame, asked, named, frames, with, vector);
-    let port = usize::from(asked.place.mark);
+    let port = usize::from(asked.origin.mark);
     match outcome {
         Ok(is_read) => {
             for part in frames.drain(..) {
@@ -359,8 +359,8 @@ fn try_answer(
     with: &mut Pinned<'_>,
     vector: impl Vector,
 ) -> Result<bool, DropReason> {
-    let Asked { place, ip_sum, bth, read } = asked;
-    let (entry, qpn) = (&place.entry(frame), bth.qpn());
+    let Asked { origin, ip_sum, bth, read } = asked;
+    let (entry, qpn) = (&origin.entry(frame), bth.qpn());
     let Pinned { guard, observer, region, gate, accounts, now_ns, pairs, locked, done } = with;
     let pair = lock(pairs, locked, qpn)?;
     if !is_theirs(pair, frame, asked) {
@@ -458,7 +458,7 @@ fn is_theirs(pair: &Pair, frame: &Frame, asked: &Asked) -> bool {
     let qpn = asked.bth.qpn();
     match asked.ip_sum {
         Some(_) => pair.is_plain(qpn, addresses(frame)),
-        None => pair.is(qpn, between(frame.bytes(), &asked.place.entry(frame))),
+        None => pair.is(qpn, between(frame.bytes(), &asked.origin.entry(frame))),
     }
 }
 

@@ -188,7 +188,7 @@ impl Machine {
         let _ = self.socket.listen(port);
     }
 
-    /// Takes a segment, as `verdict` has it. False: there is no connection any more.
+    /// Takes a segment, as `vetted` has it. False: there is no connection any more.
     pub(super) fn take(
         &mut self,
         vetted: Vetted,

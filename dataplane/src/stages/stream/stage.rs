@@ -401,7 +401,7 @@ impl Streams {
     }
 
     /// Answers that belong to no connection and for which there was no frame, since the last call.
-    pub fn answers_lost(&mut self) -> u64 {
+    pub(crate) fn answers_lost(&mut self) -> u64 {
         std::mem::take(&mut self.out.lost)
     }
 
