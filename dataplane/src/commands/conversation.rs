@@ -23,10 +23,8 @@ pub struct Conversation {
     requests_max: usize,
     /// What is spoken. The first byte that comes shows.
     dialect: Option<Dialect>,
-    /// Bytes of a refused data block still to be thrown away.
-    skip: usize,
-    /// What is said then.
-    refusal: Option<Box<Vec<u8>>>,
+    /// What of a refused store is still to come.
+    refused: Option<Box<RefusedBlock>>,
     /// No use parsing again below this many bytes of input.
     wait_for: usize,
     /// What is done of the request at the start of the input.
@@ -40,6 +38,16 @@ pub struct Conversation {
     /// Nothing is answered in runs: the yardstick.
     #[cfg(test)]
     one_by_one: bool,
+}
+
+/// The data block of a store that is refused, which is thrown away as it comes.
+#[derive(Debug)]
+struct RefusedBlock {
+    /// Bytes still to come.
+    left: usize,
+    /// What is said behind them. Nothing of a value but that it is too large: as in memcached, since a proxy takes a reply
+    /// to what it is still sending for a stray one, and gives the server up.
+    reply: Vec<u8>,
 }
 
 /// How long a client may take to receive the last replies of a connection that we end, and to end its side.
@@ -132,8 +140,7 @@ impl Conversation {
             item_max_bytes,
             requests_max: usize::MAX,
             dialect: None,
-            skip: 0,
-            refusal: None,
+            refused: None,
             wait_for: 0,
             begun: Begun::Nothing,
             watching: None,
@@ -196,15 +203,15 @@ impl Conversation {
         let dialect = *self.dialect.get_or_insert_with(|| ctx.server().dialects.of(first));
         while !close && !out.is_full() {
             let rest = input.get(consumed..).unwrap_or_default();
-            let dropped = self.skip.min(rest.len());
-            if dropped > 0 {
-                self.skip -= dropped;
+            if let Some(block) = &mut self.refused {
+                let dropped = block.left.min(rest.len());
+                block.left -= dropped;
                 consumed += dropped;
-                if self.skip == 0
-                    && let Some(refusal) = self.refusal.take()
-                {
-                    out.put(&refusal);
+                if block.left > 0 {
+                    break;
                 }
+                out.put(&block.reply);
+                self.refused = None;
                 continue;
             }
             if rest.is_empty() || rest.len() < self.wait_for {
@@ -271,18 +278,16 @@ impl Conversation {
                     consumed += used;
                 }
                 Parsed::Swallow { command, used, skip } => {
-                    consumed += used;
-                    self.skip = skip;
-                    if !is_too_large(&command) {
+                    let mut block = RefusedBlock { left: skip, reply: Vec::new() };
+                    if is_too_large(&command) {
+                        let mut reply = Buffer::new(&mut block.reply, usize::MAX);
+                        execute(ctx, &command, &mut reply);
+                        close = !reply.finish();
+                    } else {
                         execute(ctx, &command, &mut out);
-                        continue;
                     }
-                    // As in memcached: a proxy takes a reply to what it is still sending for a stray one, and gives the
-                    // server up.
-                    let refusal = self.refusal.get_or_insert_default();
-                    let mut refusal = Buffer::new(refusal, usize::MAX);
-                    execute(ctx, &command, &mut refusal);
-                    close = !refusal.finish();
+                    consumed += used;
+                    self.refused = Some(Box::new(block));
                 }
                 Parsed::Incomplete { at_least } => {
                     self.wait_for = at_least;
@@ -360,7 +365,8 @@ impl Conversation {
                 Parsed::Swallow { command, used, skip } => {
                     execute(ctx, &command.unread(), &mut out);
                     let come = skip.min(input.len().saturating_sub(used));
-                    self.skip = skip - come;
+                    let block = RefusedBlock { left: skip - come, reply: Vec::new() };
+                    self.refused = Some(Box::new(block));
                     Progress::of(used + come, false)
                 }
                 _ => {
