@@ -13,19 +13,17 @@ cd "$(dirname "$0")/.."
 make_scratch
 made_venv target/pytest tests/requirements.txt
 release_build
-files=() options=()
-for argument in "$@"; do
-  if [ -e "tests/e2e/test_$argument.py" ]; then
-    files+=("tests/e2e/test_$argument.py")
-  else
-    options+=("$argument")
-  fi
+files=()
+while [ "$#" -gt 0 ] && [[ $1 != -* ]]; do
+  files+=("tests/e2e/test_$1.py")
+  shift
 done
+options=("$@")
 [ "${#files[@]}" -gt 0 ] || [[ " $* " != *" --against"* ]] || files=(tests/e2e/test_clients.py)
 
 # lane NAME ARGS...: the tests of a lane.
 lane() {
-  target/pytest/bin/pytest --lane "$@" "${options[@]}" "${files[@]:-tests/e2e}"
+  exec target/pytest/bin/pytest --lane "$@" "${options[@]}" "${files[@]:-tests/e2e}"
 }
 
 # A soak is a small load for a long time: it runs beside all others. Attacks are alone, because their honest clients' waits
@@ -40,5 +38,5 @@ counted lane pairs "${two[@]}"
 status=0
 wait "$beside" || status=$?
 counted sh -c "cat '$scratch/beside'; exit $status"
-[ $((passed + failed + skipped)) -gt 0 ] || not_ok "e2e" "nothing of this name: $*"
+[ $((passed + failed + skipped)) -gt 0 ] || not_ok "e2e" "nothing of this name: ${files[*]} ${options[*]}"
 totals

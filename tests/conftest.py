@@ -87,8 +87,10 @@ def in_time(request):
     those after it, each with the calls that it is in."""
 
     def over(*_):
-        pytest.fail(f"the file has taken more than {seconds} s")
+        checks.over = f"the file has taken more than {seconds} s"
+        pytest.fail(checks.over)
 
+    checks.over = ""
     seconds = request.config.getoption("file_seconds")
     signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, seconds, TEARDOWN_S)
@@ -102,6 +104,7 @@ def in_time(request):
 @pytest.fixture
 def check(subtests, request):
     """Checks by their names."""
+    checks.in_time()
     return checks.Check(subtests, request.node.user_properties)
 
 
@@ -179,12 +182,12 @@ def wire(check, namespace, gnomon, undo, scratch):
 @pytest.fixture(scope="session")
 def newest():
     """The newest memcached that Debian has the source of, built: its program."""
-    return pathlib.Path(namespaces.must("tests/e2e/newest_memcached.sh").strip())
+    return pathlib.Path(namespaces.must("timeout", "600", "tests/e2e/newest_memcached.sh").strip())
 
 
 @pytest.fixture(scope="session")
 def libraries():
     """Python with the client libraries, outside of the source, and kept."""
     made = "made_venv target/clients/venv tests/e2e/clients/requirements.txt"
-    namespaces.must("bash", "-c", f". scripts/lib.sh; {made}")
+    namespaces.must("timeout", "600", "bash", "-c", f". scripts/lib.sh; {made}")
     return ["target/clients/venv/bin/python", "-B"]

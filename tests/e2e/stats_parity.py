@@ -271,7 +271,7 @@ def check_by_meaning(address):
         "pid": int(after["pid"]) > 1 and after["pid"] == before["pid"],
         "uptime": 1 <= number("uptime") <= 60,
         "time": abs(int(after["time"]) - time.time()) <= 2,
-        "version": after["version"].split("-")[0] == tcp.ask(b"version\r\n").split()[1].decode().split("-")[0],
+        "version": after["version"] == tcp.ask(b"version\r\n").split()[1].decode(),
         "rusage_user": number("rusage_user") >= 0 and re.fullmatch(r"\d+\.\d{6}", after["rusage_user"]),
         "rusage_system": number("rusage_system") >= 0 and re.fullmatch(r"\d+\.\d{6}", after["rusage_system"]),
         "lru_crawler_running": after["lru_crawler_running"] in ("0", "1"),

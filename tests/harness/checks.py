@@ -9,6 +9,16 @@ ENDS = "ends here"
 """Why a test fails that a check of its own has ended."""
 
 
+over = ""
+"""Why the file's time is over, once it is."""
+
+
+def in_time():
+    """Ends the test when the file's time is over."""
+    if over:
+        because(over)
+
+
 class Check:
     """What a test calls for each thing that must hold; those after one that failed are looked at, too."""
 
@@ -26,6 +36,7 @@ class Check:
                 good = True
             finally:
                 self.failed += not good
+        in_time()
 
     def __call__(self, name, truth=True, why=""):
         """A check that holds when it is true. Whether it is."""

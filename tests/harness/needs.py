@@ -40,6 +40,6 @@ def lacking(need):
     """Why it is missing; nothing where it is there."""
     why, command = NEEDS[need]
     probe = "probe=gnomon-$$-probe; trap 'ip netns del $probe 2>/dev/null' EXIT"
-    done = processes.run("bash", "-c", f"{probe}\n{command}")
+    done = processes.run("bash", "-c", f"{probe}\n{command}", timeout=600)
     last = (done.stdout.strip().splitlines() or [""])[-1]
     return "" if done.returncode == 0 else f"{why}: {last}" if last else why

@@ -303,6 +303,23 @@ def not_reading(size):
         return f"{len(slow.got) >> 20} MB and {len(asleep.got) >> 20} MB, at the end after {took:.1f} s"
 
 
+@attack("SIGTERM within a value that is too large")
+def too_large(size):
+    """Its rest is waited for, and it is refused then."""
+    with Server(size, "-m", "16") as server, connected(server.address()) as client:
+        client.sendall(b"set big 0 0 2000000\r\n" + b"v" * 1000)
+        time.sleep(0.2)
+        server.end()
+        time.sleep(0.3)
+        client.sendall(b"v" * 1_999_000 + b"\r\n")
+        got = b""
+        while more := client.recv(1000):
+            got += more
+        server.stop()
+        must(got == b"SERVER_ERROR object too large for cache\r\n", f"{got!r}")
+        return "refused when it had come"
+
+
 @attack("SIGTERM with datagrams in the socket")
 def datagrams(size):
     """What the kernel has taken in is answered."""

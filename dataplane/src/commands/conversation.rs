@@ -45,8 +45,8 @@ pub struct Conversation {
 struct RefusedBlock {
     /// Bytes still to come.
     left: usize,
-    /// What is said behind them. Nothing of a value but that it is too large: as in memcached, since a proxy takes a reply
-    /// to what it is still sending for a stray one, and gives the server up.
+    /// What is said behind them, of a value that is too large; other refusals have been said. As in memcached: a proxy
+    /// takes a reply to what it is still sending for a stray one, and gives the server up.
     reply: Vec<u8>,
 }
 
@@ -193,6 +193,11 @@ impl Conversation {
         self.wait_for
     }
 
+    /// Whether the rest of a block is awaited, behind which a refusal is said.
+    pub fn is_in_block(&self) -> bool {
+        self.refused.as_ref().is_some_and(|block| block.left > 0)
+    }
+
     /// Answers whole commands of `input`, in order, until the input is used up, `out` is full or the turn
     /// is over, whichever comes first. One value may go beyond what fills `out`, up to its limit; a get of many pauses
     /// between two and goes on at the next call.
@@ -283,6 +288,9 @@ impl Conversation {
                         let mut reply = Buffer::new(&mut block.reply, usize::MAX);
                         execute(ctx, &command, &mut reply);
                         close = !reply.finish();
+                        if close {
+                            ctx.observer.ops.malloc_fails.inc();
+                        }
                     } else {
                         execute(ctx, &command, &mut out);
                     }

@@ -112,7 +112,8 @@ pub(super) async fn converse(
     loop {
         let draining = shared.drain().is_some();
         let in_request = input.is_begun();
-        let in_part = in_request || stream.holds_part();
+        let in_refused = dialogue.as_ref().is_some_and(|d| d.conversation.is_in_block());
+        let in_part = in_request || in_refused || stream.holds_part();
         if shared.is_over() {
             let cut = in_part || input.has_more(stream);
             return Ok(Some(if cut { End::Cut } else { End::Service { heard } }));
@@ -128,7 +129,7 @@ pub(super) async fn converse(
         } else {
             // A line without its end may end with any byte.
             let wants = dialogue.as_ref().map_or(0, |dialogue| dialogue.conversation.wants());
-            let in_block = wants > input.unread().len() + 1;
+            let in_block = in_refused || wants > input.unread().len() + 1;
             conn.is(if in_block { ConnState::ReadingRest } else { ConnState::Reading });
             let most = shared.time_allowed(in_part);
             let come = tokio::select! {

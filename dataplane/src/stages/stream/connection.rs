@@ -235,7 +235,7 @@ impl Connection {
             _ if self.end.is_some() => ConnState::Closing,
             _ if self.pending.is_some() => ConnState::Writing,
             Next::Lines => ConnState::Watching,
-            _ if self.conversation.wants() > 0 => ConnState::ReadingRest,
+            _ if self.is_in_midst() => ConnState::ReadingRest,
             _ => ConnState::Reading,
         }
     }
@@ -464,10 +464,14 @@ impl Connection {
         in_midst || self.has_input()
     }
 
+    /// Whether the rest of a request is awaited.
+    fn is_in_midst(&self) -> bool {
+        self.conversation.wants() > 0 || self.conversation.is_in_block()
+    }
+
     /// How long a connection that has answered all that it can is served, if the service stops `since`.
     fn serves_until(&self, since: u64) -> u64 {
-        let in_request =
-            self.has_input() || self.long_input.is_some() || self.conversation.wants() > 0;
+        let in_request = self.has_input() || self.long_input.is_some() || self.is_in_midst();
         let last = since + REST_MAX_NS;
         if in_request { last } else { last.min(since.max(self.moved_ns) + QUIET_NS) }
     }
