@@ -13,7 +13,9 @@ for unit in appliance/systemd/*.service; do
   sed 's,/usr/bin/gnomon,/bin/true,' "$unit" >"$tree/$(basename "$unit")"
 done
 
+# Of this machine's own units it has its opinion, too.
 complaints=$(systemd-analyze verify --man=no "$tree"/*.service 2>&1 || echo "exit $?")
+complaints=$(grep -vE '^(/usr)?/lib/systemd/|^/etc/systemd/' <<<"$complaints" || true)
 if [ -n "$complaints" ]; then
   echo "$complaints" >&2
   exit 1

@@ -547,7 +547,7 @@ class Batch:
         self.top = 4096
         self.params = bytearray(layout.size["GetParams"])
         put, of = layout.put, layout.at
-        packets, place, arrived = self.take(n * SLOT_BYTES), self.take(layout.size["Place"]), self.take(64)
+        packets, place, arrived = self.take(n * SLOT_BYTES), self.take(layout.size["RingSlot"]), self.take(64)
         entries, self.descs = self.take(n * layout.size["Entry"]), self.take(n * layout.size["ReqDesc"])
         self.texts = [text_of(i, n, kind) for i in range(n)]
         for i, (text, _, _, _) in enumerate(self.texts):
@@ -555,7 +555,7 @@ class Batch:
             self.memory[at:at + len(frame)] = frame
             put(self.memory, entries + i * layout.size["Entry"], "Entry", slot=i, off=FRAME_OFF, len=len(frame),
                 l3=14, l4=34, flags=layout.numbers["ENTRY_IP_GOOD"] | layout.numbers["ENTRY_UDP_GOOD"])
-        put(self.memory, place, "Order", entries=entries, descs=self.descs, heads=0, n=n, now=NOW, rung=5)
+        put(self.memory, place, "Order", entries=entries, descs=self.descs, replies=0, n=n, now=NOW, rung=5)
         put(self.params, 0, "GetParams", place=place, arrived=arrived)
         put(self.params, of("GetParams", "packets"), "PacketRegion", base=packets, slot_bytes=SLOT_BYTES, slots=n)
         index = of("GetParams", "index")
@@ -606,7 +606,7 @@ class Batch:
     def check(self):
         """Whether the descriptors are right, but for where keys stand."""
         layout, memory = self.layout, self.memory
-        assert layout.get(memory, self.place, "Place", "done") == 5, "the batch was not finished"
+        assert layout.get(memory, self.place, "RingSlot", "done") == 5, "the batch was not finished"
         for i, (_, verdict, hits, keys) in enumerate(self.texts):
             at = self.descs + i * layout.size["ReqDesc"]
             assert memory[at] == layout.numbers[f"VERDICT_{verdict}"], f"request {i}: the verdict is {memory[at]}"

@@ -107,7 +107,10 @@ fn over_tcp(server: &Arc<Server>, datagrams: &[&[u8]]) -> Vec<Vec<u8>> {
     let mut session = server.store.session().expect("a session");
     let answer = |text: &&[u8]| {
         let mut out = Vec::new();
-        Connection::new().say(server, &mut session, text, usize::MAX, &mut out);
+        let mut connection = Connection::new();
+        connection.say(server, &mut session, text, usize::MAX, &mut out);
+        // More will not come, which is known of a datagram.
+        out.extend_from_slice(connection.unsaid());
         out
     };
     datagrams.iter().map(answer).collect()

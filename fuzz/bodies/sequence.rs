@@ -206,6 +206,10 @@ fn one_by_one(steps: &[Step]) -> Vec<Vec<u8>> {
                 }
             };
             connection.say(server, &mut session, &command.text, usize::MAX, answer);
+            if let Who::Udp { .. } = who {
+                // More will not come, which is known of a datagram.
+                answer.extend_from_slice(connection.unsaid());
+            }
         }
         finish(server, session, steps, &mut answers);
         answers

@@ -91,6 +91,11 @@ impl Connection {
         self.closed
     }
 
+    /// What it is still to be answered, when the rest of a value that is too large has come.
+    pub(crate) fn unsaid(&self) -> &[u8] {
+        self.conversation.unsaid().unwrap_or_default()
+    }
+
     /// Sends `input` in pieces and adds what is answered to `out`.
     pub(crate) fn say(
         &mut self,

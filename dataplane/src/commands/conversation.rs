@@ -193,9 +193,10 @@ impl Conversation {
         self.wait_for
     }
 
-    /// Whether the rest of a block is awaited, behind which a refusal is said.
-    pub fn is_in_block(&self) -> bool {
-        self.refused.as_ref().is_some_and(|block| block.left > 0)
+    /// What is said behind the refused block whose rest is awaited, if one is.
+    pub fn unsaid(&self) -> Option<&[u8]> {
+        let block = self.refused.as_ref().filter(|block| block.left > 0)?;
+        Some(&block.reply)
     }
 
     /// Answers whole commands of `input`, in order, until the input is used up, `out` is full or the turn

@@ -112,7 +112,7 @@ pub(super) async fn converse(
     loop {
         let draining = shared.drain().is_some();
         let in_request = input.is_begun();
-        let in_refused = dialogue.as_ref().is_some_and(|d| d.conversation.is_in_block());
+        let in_refused = dialogue.as_ref().is_some_and(|d| d.conversation.unsaid().is_some());
         let in_part = in_request || in_refused || stream.holds_part();
         if shared.is_over() {
             let cut = in_part || input.has_more(stream);

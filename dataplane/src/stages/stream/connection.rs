@@ -466,7 +466,7 @@ impl Connection {
 
     /// Whether the rest of a request is awaited.
     fn is_in_midst(&self) -> bool {
-        self.conversation.wants() > 0 || self.conversation.is_in_block()
+        self.conversation.wants() > 0 || self.conversation.unsaid().is_some()
     }
 
     /// How long a connection that has answered all that it can is served, if the service stops `since`.
