@@ -110,7 +110,7 @@ impl Observer<'_> {
     }
 
     /// A key was found in this size class, where no connection watches. Which of several keys are to be shown
-    /// to [`Self::see`], [`Self::pass_keys`] says.
+    /// to [`Self::see`], `pass_keys` says.
     #[inline(always)]
     pub fn hit(self, class: usize) {
         self.ops.classes.get_hits(class);
