@@ -6,8 +6,8 @@
 use super::family::{FRAME, Family, Headers, V6_ADDRESSES};
 use super::requests::{CLOSE_LOOK_PORTS, Requests};
 use super::seal::LESS_FIXED;
-use super::sum::{LINE_END, fold32, fold64, turned};
-use super::vector::{PROTOCOL, SHORT, SUM_BLOCK, Vector};
+use super::sum::{LINE_END, SHORT, fold32, fold64, turned};
+use super::vector::{PROTOCOL, SUM_BLOCK, Vector};
 use super::window::{ADDRESSES, IP, L4, UDP_LEN, UDP_SUM, WINDOW, part};
 use driver_shim::Frame;
 

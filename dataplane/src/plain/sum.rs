@@ -8,6 +8,9 @@ pub(crate) const fn less(x: u16) -> u32 {
     (0xffff - x) as u32
 }
 
+/// Most bytes that are summed without a loop.
+pub(crate) const SHORT: usize = 128;
+
 /// The sum of a line end.
 pub(crate) const LINE_END: u16 = of(b"\r\n");
 

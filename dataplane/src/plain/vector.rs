@@ -16,8 +16,6 @@ pub(crate) const LONG_BLOCK: usize = (memcache::KEY_MAX_BYTES / 8 + 1) * 8;
 /// Most bytes of a plain `get` that a sum covers: addresses, UDP and memcached headers, `get `, a key
 /// of [`KEY_BLOCK`] bytes and the line end, and two bytes more.
 pub(crate) const SUM_BLOCK: usize = 64;
-/// Most bytes that are summed without a loop.
-pub(crate) const SHORT: usize = 128;
 /// Bytes of an IPv4 header without options.
 pub(crate) const IP_HEAD: usize = 20;
 /// Where UDP's length stands behind the first of the addresses.

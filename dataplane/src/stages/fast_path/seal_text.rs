@@ -5,7 +5,8 @@
 
 use crate::plain::family::{FRAME, Headers};
 use crate::plain::seal::LESS_FIXED;
-use crate::plain::vector::{PROTOCOL, SHORT, Vector};
+use crate::plain::sum::SHORT;
+use crate::plain::vector::{PROTOCOL, Vector};
 use crate::plain::window::{L4, REQUEST_ID, TEXT, WINDOW, part};
 use base::small_bytes;
 use wire::udp_frame::TEXT_AFTER_UDP;
