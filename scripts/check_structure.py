@@ -46,6 +46,12 @@ STAGES = "dataplane/src/stages"
 ONE_FILE_EACH = {"exits"}
 """Folders whose files are as separate as stages."""
 
+COMMANDS = "dataplane/src/commands"
+"""The folder of the commands."""
+
+COMMAND_ARGUMENTS = 3
+"""What a function there takes at most, but for its `self`: a context, a command and a sink."""
+
 KNOWS_ALL_STAGES = {"worker"}
 """The modules of `dataplane` that know the order of the stages."""
 
@@ -253,6 +259,7 @@ class Tree:
         self.uncompiled()
         self.import_cycles()
         self.unnamed_pub()
+        self.signatures()
         return sorted(set(self.violations))
 
     def crate_imports(self):
@@ -375,6 +382,24 @@ class Tree:
         """What is `pub` is named by another file."""
         for rel, line, name in unnamed_pub.find(self):
             self.add(rel, line, "unnamed-pub", f"no other file names {name}: make it private, or delete it")
+
+    def signatures(self):
+        """What carries out commands takes a context, a command and a sink."""
+        for rel, code in self.tested.items():
+            if Path(COMMANDS) not in rel.parents or self.is_test[rel]:
+                continue
+            for match in re.finditer(r"\bfn (\w+)(?:<[^(]*>)?\(", code):
+                depth, end = 1, match.end()
+                while depth and end < len(code):
+                    depth += {"(": 1, ")": -1}.get(code[end], 0)
+                    end += 1
+                # Each has a colon and a type; the colons of a path are two.
+                arguments = re.findall(r"(?<!:):(?!:)", code[match.end() : end])
+                if len(arguments) > COMMAND_ARGUMENTS:
+                    self.add(
+                        rel, line_of(code, match.start()), "signature",
+                        f"{match[1]} takes {len(arguments)}; at most {COMMAND_ARGUMENTS}: a context, a command and a sink",
+                    )
 
     def unsafe_list(self):
         """docs/unsafe.md names exactly the files that hold unsafe code."""

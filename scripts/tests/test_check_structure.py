@@ -194,6 +194,17 @@ class Rules(unittest.TestCase):
 
 
 class Lexer(unittest.TestCase):
+    def test_a_command_takes_a_context_itself_and_a_sink(self):
+        lib = {"dataplane/src/lib.rs": rs("mod commands;\n")}
+        def signatures(body):
+            found = check({**lib, "dataplane/src/commands.rs": rs("mod a;\n"), "dataplane/src/commands/a.rs": rs(body)})
+            return [(rule, line) for rule, _, line in found]
+        three = "fn f<'a, S: Sink>(\n    &mut self,\n    a: &'a A,\n    (b, c): (b::B, C),\n    d: [D; 2],\n) {}\n"
+        self.assertEqual(signatures(three), [])
+        self.assertEqual(signatures(three.replace("d:", "e: E,\n    d:")), [("signature", 2)])
+        tests = "#[cfg(test)]\nmod tests {\n    fn f(a: A, b: B, c: C, d: D) {}\n}\n"
+        self.assertEqual(signatures(tests), [])
+
     def test_strings_chars_and_comments_are_blanked_in_place(self):
         source = 'a\n/* x /* y */ unsafe */ b "unsafe \\" unsafe" c r#"unsafe " unsafe"# \'"\' d\n// unsafe\ne'
         code = cs.code_only(source)

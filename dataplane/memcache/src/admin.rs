@@ -78,6 +78,15 @@ pub enum Listing {
     Commands,
 }
 
+/// `lru_crawler metadump`, `mgdump`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dump<'a> {
+    /// Which of the two.
+    pub listing: Listing,
+    /// `all`, `hash`, or as for [`Admin::Crawl`].
+    pub classes: &'a [u8],
+}
+
 /// A command of an administrator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admin<'a> {
@@ -92,12 +101,7 @@ pub enum Admin<'a> {
     /// `lru_crawler crawl`: `all`, or the numbers of size classes with commas between them.
     Crawl(&'a [u8]),
     /// `lru_crawler metadump`, `mgdump`.
-    Dump {
-        /// Which of the two.
-        listing: Listing,
-        /// `all`, `hash`, or as for [`Self::Crawl`].
-        classes: &'a [u8],
-    },
+    Dump(Dump<'a>),
     /// `lru tune`: two percentages, and two factors in hundredths.
     LruTune([u32; 4]),
     /// `lru mode`: segmented or flat.
@@ -175,8 +179,8 @@ fn crawler<'a>(words: &[&'a [u8]]) -> Result<Admin<'a>, Refusal> {
         },
         [b"tocrawl", n] => Admin::CrawlerToCrawl(number(n).ok_or(Refusal::BadLineFormat)?),
         [b"crawl", classes] => Admin::Crawl(classes),
-        [b"metadump", classes] => Admin::Dump { listing: Listing::Facts, classes },
-        [b"mgdump", classes] => Admin::Dump { listing: Listing::Commands, classes },
+        [b"metadump", classes] => Admin::Dump(Dump { listing: Listing::Facts, classes }),
+        [b"mgdump", classes] => Admin::Dump(Dump { listing: Listing::Commands, classes }),
         _ => return Err(Refusal::Error),
     })
 }

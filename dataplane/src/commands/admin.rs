@@ -7,7 +7,7 @@
 use super::ctx::{Ctx, Flow, Rest};
 use super::work::count_walk;
 use crate::observe::{Server, key_text::put_encoded};
-use memcache::admin::{Admin, Level, Listing};
+use memcache::admin::{Admin, Dump, Level, Listing};
 use memcache::{Outcome, Refusal, Reply, Sink, meta};
 use store::{Automove, Cursor, NotMoved};
 
@@ -26,8 +26,7 @@ pub(super) fn admin<S: Sink>(
 ) -> Flow {
     let server = ctx.server();
     let answer: &[u8] = match *what {
-        Admin::Dump { listing, classes } => match (dump(ctx, listing, classes, reply.out), listing)
-        {
+        Admin::Dump(what) => match (dump(ctx, what, reply.out), what.listing) {
             (Ok(None), Listing::Facts) => b"END\r\n",
             (Ok(None), Listing::Commands) => b"EN\r\n",
             (Ok(Some(from)), _) => return Flow::Rest(Rest::Dump(from)),
@@ -99,7 +98,7 @@ fn set(what: Admin<'_>, server: &Server) -> Result<(), &'static [u8]> {
         })?,
         Admin::MemoryLimit(megabytes) => limit(megabytes, server)?,
         // Answered by the caller.
-        Admin::Dump { .. } | Admin::Watch(_) | Admin::Shutdown(_) | Admin::RefreshCerts => {}
+        Admin::Dump(_) | Admin::Watch(_) | Admin::Shutdown(_) | Admin::RefreshCerts => {}
     }
     Ok(())
 }
@@ -139,8 +138,7 @@ fn wanted(classes: &[u8], server: &Server) -> Option<[bool; 256]> {
 /// One piece of a dump: a line per item. Says where to go on.
 fn dump(
     ctx: &mut Ctx<'_>,
-    listing: Listing,
-    classes: &[u8],
+    Dump { listing, classes }: Dump<'_>,
     out: &mut impl Sink,
 ) -> Result<Option<Cursor>, &'static [u8]> {
     let (server, from) = (ctx.server(), ctx.dump_from);

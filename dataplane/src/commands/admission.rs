@@ -81,7 +81,10 @@ impl Login {
             let step = match self.state {
                 State::Fresh => self.first(rest),
                 State::Line => self.line(rest, out),
-                State::Words(len) => self.words(rest, len, ops, out),
+                State::Words(len) => match rest.get(..len + b"\r\n".len()) {
+                    Some(words) => self.words(words, ops, out),
+                    None => Step::Wait,
+                },
                 State::Open => Step::Wait,
             };
             match step {
@@ -119,9 +122,8 @@ impl Login {
         Step::Used(end + 1)
     }
 
-    fn words(&mut self, input: &[u8], len: usize, ops: &OpCounters, out: &mut Vec<u8>) -> Step {
-        let used = len + b"\r\n".len();
-        let Some(words) = input.get(..used) else { return Step::Wait };
+    fn words(&mut self, words: &[u8], ops: &OpCounters, out: &mut Vec<u8>) -> Step {
+        let used = words.len();
         self.state = State::Line;
         out.extend(match words.strip_suffix(b"\r\n") {
             None => BAD_END,

@@ -77,11 +77,11 @@ impl Ahead {
         while self.keys.len() < most && requests < self.requests_each {
             requests += 1;
             let used = if let Some((key, used)) = plain_get(input) {
-                self.add(store, key, false);
+                store.prefetch_near(self.add(store, key));
                 used
             } else if let Some(PlainSet { what, used, .. }) = plain_set(input, self.item_max_bytes)
             {
-                self.add(store, what.key, true);
+                store.prefetch_change(self.add(store, what.key));
                 used
             } else {
                 match self.add_others(store, input, most) {
@@ -98,22 +98,23 @@ impl Ahead {
     fn add_others(&mut self, store: &Store, input: &[u8], most: usize) -> Option<usize> {
         let Glance { keys, changes, used } = glance(input)?;
         for key in keys.iter().take(most - self.keys.len()) {
-            self.add(store, key, changes);
+            let hash = self.add(store, key);
+            if changes {
+                store.prefetch_change(hash);
+            } else {
+                store.prefetch_near(hash);
+            }
         }
         Some(used)
     }
 
     #[inline(always)]
-    fn add(&mut self, store: &Store, key: &[u8], changes: bool) {
+    fn add(&mut self, store: &Store, key: &[u8]) -> KeyHash {
         let hash = store.hash(key);
-        if changes {
-            store.prefetch_change(hash);
-        } else {
-            store.prefetch_near(hash);
-        }
         let mut bytes = [0; KEPT_BYTES];
         small_bytes::copy(&mut bytes, key);
         self.keys.push(HashedKey { hash, len: key.len(), bytes });
+        hash
     }
 
     /// Prefetches the items in those buckets.

@@ -7,7 +7,7 @@ mod plain;
 
 use super::ctx::{Ctx, Flow, Rest};
 use super::execute;
-use super::rdma::{self, QueuePair};
+use super::rdma::Pair;
 use crate::observe::watch::Watching;
 use crate::rdma::Between;
 use memcache::sink::Buffer;
@@ -31,8 +31,7 @@ pub struct Conversation {
     begun: Begun,
     /// The client watches, and says nothing more that matters.
     watching: Option<Watching>,
-    /// The queue pair that the client may have, or has; on the heap, since most connections want none.
-    pair: Option<Box<QueuePair>>,
+    pair: Pair,
     /// What came could not be followed.
     is_lost: bool,
     /// Nothing is answered in runs: the yardstick.
@@ -84,16 +83,15 @@ struct RestOfGet {
 }
 
 impl RestOfGet {
-    /// What is left of `get`, the line of which is the first `used` bytes of `input`: keys in the last `left`
-    /// bytes. Nothing, where it has one key: then all is left.
+    /// What is left of `get` with this line: keys in the last `left` bytes. Nothing, where it has one key: then all
+    /// is left.
     #[cold]
-    fn of(get: &Get<'_>, input: &[u8], used: usize, left: usize) -> Option<Self> {
+    fn of(get: &Get<'_>, line: &[u8], left: usize) -> Option<Self> {
         let Keys::Words(_) = get.keys else { return None };
-        let line = input.get(..used)?;
         let end = if line.ends_with(b"\r\n") { 2 } else { 1 };
         let Get { with_cas, touch, .. } = *get;
         // A line is no longer than a parser takes.
-        let (used, left) = (u32::try_from(used).ok()?, u32::try_from(left).ok()?);
+        let (used, left) = (u32::try_from(line.len()).ok()?, u32::try_from(left).ok()?);
         let (touches, exptime) = (touch.is_some(), touch.unwrap_or(0));
         Some(Self { exptime, touches, with_cas, end, used, left })
     }
@@ -144,7 +142,7 @@ impl Conversation {
             wait_for: 0,
             begun: Begun::Nothing,
             watching: None,
-            pair: None,
+            pair: Pair::default(),
             is_lost: false,
             #[cfg(test)]
             one_by_one: false,
@@ -172,13 +170,13 @@ impl Conversation {
 
     /// Its connection is between these: the client can have a queue pair.
     pub fn allow_pair(&mut self, between: Between) {
-        self.pair = Some(Box::new(QueuePair::May(between)));
+        self.pair = Pair::may(between);
     }
 
     /// Its connection is over: closes the client's queue pair, if there is one. Dropping the conversation
     /// does too.
     pub(crate) fn close_pair(&mut self) {
-        self.pair = None;
+        self.pair = Pair::default();
     }
 
     /// The lines that the client watches from now on, once it has asked to. Its input is not to
@@ -234,8 +232,10 @@ impl Conversation {
                 break;
             }
             if matches!(self.begun, Begun::Nothing) && self.has_runs() {
-                let most = self.requests_max - requests;
-                let run = plain::answer(ctx, rest, most, self.item_max_bytes, &mut out);
+                let requests_max = self.requests_max - requests;
+                let item_max_bytes = self.item_max_bytes;
+                let input = plain::Input { bytes: rest, requests_max, item_max_bytes };
+                let run = plain::answer(ctx, input, &mut out);
                 if run.requests > 0 {
                     consumed += run.bytes;
                     requests += run.requests;
@@ -261,7 +261,13 @@ impl Conversation {
                     match execute(ctx, &command, &mut out) {
                         Flow::Continue => {}
                         Flow::Rest(what) => {
-                            more = self.pause(what, &command, (rest, used), &out);
+                            more = match what {
+                                Rest::All => false,
+                                Rest::Keys(_) => !out.is_full() && out.needs() == 0,
+                                // Others first: a piece without an item is a piece too.
+                                Rest::Dump(_) => true,
+                            };
+                            self.pause(what, &command, rest.get(..used).unwrap_or_default());
                             break;
                         }
                         Flow::Watch(events) => {
@@ -273,9 +279,7 @@ impl Conversation {
                             }
                             out.put(b"WATCHER_TOO_MANY log watcher limit reached\r\n");
                         }
-                        Flow::Connect(far) => {
-                            rdma::open(&mut self.pair, ctx.server(), &far, &mut out)
-                        }
+                        Flow::Connect(far) => self.pair.open(ctx.server(), &far, &mut out),
                         Flow::Close => {
                             self.is_lost = matches!(command.verb, Verb::Refused(_));
                             close = true;
@@ -319,35 +323,21 @@ impl Conversation {
         Progress { consumed, close, more, needs, full }
     }
 
-    /// Keeps what is left of a command that is answered in part, the first `used` bytes of the input. Says whether
-    /// it goes on without more input or space.
-    fn pause(
-        &mut self,
-        what: Rest,
-        command: &Command<'_>,
-        (input, used): (&[u8], usize),
-        out: &Buffer<'_>,
-    ) -> bool {
-        if !matches!(what, Rest::All) {
-            // The caller may have it in two pieces.
-            self.wait_for = used;
-        }
+    /// Keeps what is left of a command that is answered in part, the line of which stands at the start of the input.
+    fn pause(&mut self, what: Rest, command: &Command<'_>, line: &[u8]) {
         match what {
-            Rest::All => false,
+            Rest::All => return,
             Rest::Keys(left) => {
                 if let Verb::Get(get) = &command.verb
-                    && let Some(get) = RestOfGet::of(get, input, used, left)
+                    && let Some(get) = RestOfGet::of(get, line, left)
                 {
                     self.begun = Begun::Get(get);
                 }
-                !out.is_full() && out.needs() == 0
             }
-            Rest::Dump(from) => {
-                // Others first: a piece without an item is a piece too.
-                self.begun = Begun::Dump(from);
-                true
-            }
+            Rest::Dump(from) => self.begun = Begun::Dump(from),
         }
+        // The caller may have it in two pieces.
+        self.wait_for = line.len();
     }
 
     /// The long line at the start of the input has no end in all of it.

@@ -4,7 +4,7 @@
 
 use super::ctx::{Ctx, Flow, Rest};
 use super::one_sided;
-use crate::observe::{LookUps, Observer, Seen};
+use crate::observe::{LookUps, Seen};
 use arrayvec::ArrayVec;
 use memcache::outcome::fits;
 use memcache::sink::Tail;
@@ -58,6 +58,7 @@ fn look_ahead(keys: Keys<'_>, store: &Store) -> ArrayVec<KeyHash, TOGETHER> {
 pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<'_, S>) -> Flow {
     let observer = ctx.observer;
     let touched = what.touch.is_some();
+    let cas = |item: &ItemRef<'_>| what.with_cas.then(|| observer.server.cas_shown(item.cas()));
     let (mut run, mut none) = (LookUps::default(), Supposed::Nothing);
     let guard = ctx.session.pin();
     let (mut keys, mut flow, mut ended) = (what.keys, Flow::Continue, false);
@@ -80,9 +81,7 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
             // What is not sent now is not changed either.
             Some(exptime) => verbs::touch(&guard, hash, key, exptime, |item| {
                 reply.admits(item.value().len())
-                    && reply.has_left(|reply| {
-                        reply.hit(&hit(observer, what, key, &item), true);
-                    })
+                    && reply.has_left(|reply| reply.hit(&hit(key, &item, cas(&item)), true))
             }),
             None => {
                 let hint = ctx.known.hint(key, &mut none);
@@ -98,7 +97,7 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
             break;
         };
         match item {
-            Some(item) => reply.hit(&hit(observer, what, key, &item), next.is_none()),
+            Some(item) => reply.hit(&hit(key, &item, cas(&item)), next.is_none()),
             None => reply.miss(key),
         }
         let found = item.map(|item| Seen::of(&guard, &item));
@@ -119,13 +118,7 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
 
 /// What is said of an item that was found.
 #[inline]
-fn hit<'a>(
-    observer: Observer<'_>,
-    what: &Get<'_>,
-    key: &'a [u8],
-    item: &ItemRef<'a>,
-) -> Hit<'a, Bytes<'a>> {
-    let cas = what.with_cas.then(|| observer.server.cas_shown(item.cas()));
+pub(super) fn hit<'a>(key: &'a [u8], item: &ItemRef<'a>, cas: Option<u64>) -> Hit<'a, Bytes<'a>> {
     Hit { key, flags: item.flags(), cas, value: Bytes(item.value()) }
 }
 
@@ -148,7 +141,7 @@ pub(super) fn fetch<S: Sink>(
     let said_to_create = echo.create.map(expiry);
     let mut none = Supposed::Nothing;
     let hash = ctx.hash(key);
-    let handles = one_sided::handles(ctx, Some(echo), key, hash);
+    let handles = one_sided::handles(ctx, Some(echo), key);
     let hint = ctx.known.hint(key, &mut none);
     let how = verbs::Fetch { key, hash, touch, recache, create, own_cas, unnoticed, room };
     let fetched = shown_by(|found: &verbs::Found<'_>| {

@@ -7,7 +7,6 @@ use super::ctx::Ctx;
 use crate::rdma::read_len;
 use base::memory_file::Place;
 use memcache::{Command, Echo, Fault, Form, ReadBy, Reads, Refusal, Refused, Stag, Verb};
-use store::KeyHash;
 
 /// What is known of an item whose length is not.
 #[derive(Debug, Clone, Copy, Default)]
@@ -35,23 +34,18 @@ fn refused_of(ctx: &Ctx<'_>, reads: Reads) -> Option<Command<'static>> {
     })
 }
 
-/// What the command with this echo asks for. `hash` is the key's, where it is known.
+/// What the command with this echo asks for.
 #[inline]
-pub(super) fn handles(
-    ctx: &mut Ctx<'_>,
-    echo: Option<&Echo<'_>>,
-    key: &[u8],
-    hash: Option<KeyHash>,
-) -> Handles {
+pub(super) fn handles(ctx: &mut Ctx<'_>, echo: Option<&Echo<'_>>, key: &[u8]) -> Handles {
     match echo {
-        Some(Echo { reads, .. }) if *reads != Reads::default() => look(ctx, *reads, key, hash),
+        Some(Echo { reads, .. }) if *reads != Reads::default() => look(ctx, *reads, key),
         _ => Handles::default(),
     }
 }
 
 #[cold]
-fn look(ctx: &mut Ctx<'_>, reads: Reads, key: &[u8], hash: Option<KeyHash>) -> Handles {
-    let hash = hash.unwrap_or_else(|| ctx.session.store().hash(key));
+fn look(ctx: &mut Ctx<'_>, reads: Reads, key: &[u8]) -> Handles {
+    let hash = ctx.session.store().hash(key);
     let stag = ctx.server().rdma.as_ref().filter(|_| reads.stag).map(|rdma| rdma.stags.of(hash));
     let place = if reads.place { ctx.session.pin().place(hash, key) } else { None };
     Handles { stag, place }

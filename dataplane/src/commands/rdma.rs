@@ -10,9 +10,13 @@ use memcache::{FarEnd, Outcome, Refusal, Reply, Sink};
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The queue pair of a connection's client.
+/// The queue pair that a connection's client may have, or has: closed when this is dropped. On the heap, since most
+/// connections want none.
+#[derive(Debug, Default)]
+pub(super) struct Pair(Option<Box<QueuePair>>);
+
 #[derive(Debug)]
-pub(super) enum QueuePair {
+enum QueuePair {
     /// It may have one, between the ends of the connection.
     May(Between),
     /// It has it.
@@ -33,36 +37,37 @@ pub(super) fn connect<S: Sink>(
     Flow::Continue
 }
 
-/// Opens a queue pair, in the place of the one before, and says what it is or why there is none.
-#[cold]
-pub(super) fn open(
-    pair: &mut Option<Box<QueuePair>>,
-    server: &Server,
-    far: &FarEnd,
-    out: &mut impl Sink,
-) {
-    let Some(rdma) = &server.rdma else { return };
-    let between = match pair.take().map(|pair| *pair) {
-        None => None,
-        Some(QueuePair::May(between)) => Some(between),
-        Some(QueuePair::Has(handle)) => Some(handle.between()),
-    };
-    match rdma.pairs.open(between, far) {
-        Ok(Opened { handle, qpn, psn }) => {
-            let gid = match between.map(|b| b.ours) {
-                Some(IpAddr::V4(ours)) => ours.to_ipv6_mapped(),
-                Some(IpAddr::V6(ours)) => ours,
-                None => Ipv6Addr::UNSPECIFIED,
-            };
-            let mut line = arrayvec::ArrayString::<96>::new();
-            // Three numbers of 8 digits and an address of 45 fit.
-            let _ = write!(line, "RDMA {qpn} {psn} {gid} {}\r\n", far.mtu);
-            out.put(line.as_bytes());
-            *pair = Some(Box::new(QueuePair::Has(handle)));
-        }
-        Err(why) => {
-            out.put(why.line());
-            *pair = between.map(|between| Box::new(QueuePair::May(between)));
+impl Pair {
+    /// None, but the client can have one between these ends.
+    pub(super) fn may(between: Between) -> Self {
+        Self(Some(Box::new(QueuePair::May(between))))
+    }
+    /// Opens a queue pair, in the place of the one before, and says what it is or why there is none.
+    #[cold]
+    pub(super) fn open(&mut self, server: &Server, far: &FarEnd, out: &mut impl Sink) {
+        let Some(rdma) = &server.rdma else { return };
+        let between = match self.0.take().map(|pair| *pair) {
+            None => None,
+            Some(QueuePair::May(between)) => Some(between),
+            Some(QueuePair::Has(handle)) => Some(handle.between()),
+        };
+        match rdma.pairs.open(between, far) {
+            Ok(Opened { handle, qpn, psn }) => {
+                let gid = match between.map(|b| b.ours) {
+                    Some(IpAddr::V4(ours)) => ours.to_ipv6_mapped(),
+                    Some(IpAddr::V6(ours)) => ours,
+                    None => Ipv6Addr::UNSPECIFIED,
+                };
+                let mut line = arrayvec::ArrayString::<96>::new();
+                // Three numbers of 8 digits and an address of 45 fit.
+                let _ = write!(line, "RDMA {qpn} {psn} {gid} {}\r\n", far.mtu);
+                out.put(line.as_bytes());
+                self.0 = Some(Box::new(QueuePair::Has(handle)));
+            }
+            Err(why) => {
+                out.put(why.line());
+                self.0 = between.map(|between| Box::new(QueuePair::May(between)));
+            }
         }
     }
 }

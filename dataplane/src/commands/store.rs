@@ -7,9 +7,8 @@ use super::ctx::Ctx;
 use super::one_sided;
 use crate::observe::{Kind, StoreCount};
 use memcache::text::line;
-use memcache::{Form, Outcome, Refusal, Reply, Sink, Store, StoreMode, Unstored};
-use store::KeyHash;
-use store::verbs::{self, NotStored, Stored};
+use memcache::{Form, Outcome, PlainSet, Refusal, Reply, Sink, Store, StoreMode, Unstored};
+use store::verbs::{self, HashedSet, NotStored, Stored};
 
 /// Stores.
 pub(super) fn store<S: Sink>(ctx: &mut Ctx<'_>, what: &Store<'_>, reply: &mut Reply<'_, S>) {
@@ -68,7 +67,7 @@ pub(super) fn store<S: Sink>(ctx: &mut Ctx<'_>, what: &Store<'_>, reply: &mut Re
     };
     observer.stored(ctx.session, asked, before, result, count);
     let len = result.map_or(what.value.len(), |stored| stored.len);
-    let handles = one_sided::handles(ctx, reply.echo(), what.key, hash);
+    let handles = one_sided::handles(ctx, reply.echo(), what.key);
     reply.put_sized(outcome, len, handles.sized(what.key.len(), len));
 }
 
@@ -85,37 +84,27 @@ fn outcome(result: Result<Stored, NotStored>) -> Outcome<'static> {
     }
 }
 
-/// Stores by the usual `set`, and returns the line to answer: none if `noreply`. `hash` is the key's, if
-/// it is known. Counted as [`store`] and the command around it are. The session is to be settled after
-/// the last of several.
+/// Stores by the usual `set`, and returns the line to answer: none if there is to be none. Counted as [`store`] and
+/// the command around it are. The session is to be settled after the last of several.
 #[inline(always)]
-pub(crate) fn plain(
-    ctx: &mut Ctx<'_>,
-    hash: Option<KeyHash>,
-    what: &Store<'_>,
-    noreply: bool,
-) -> &'static [u8] {
+pub(crate) fn plain(ctx: &mut Ctx<'_>, set: &PlainSet<'_>) -> &'static [u8] {
+    let what = &set.what;
     let before = ctx.observer.before(ctx.session, what.key);
+    let hash = ctx.hash(what.key);
     let result = verbs::set(ctx.session, hash, None, what);
     let count = StoreCount { command: true, cas: false };
     ctx.observer.stored(ctx.session, what, before, result, count);
     ctx.observer.command(Kind::Store);
-    if noreply { b"" } else { line(&outcome(result)) }
+    if set.noreply { b"" } else { line(&outcome(result)) }
 }
 
 /// [`plain`] where no connection watches and no prefix is counted. Returns the line to answer where the store
-/// refused it. `numbers` are client flags and exptime; `value_sum` is that of the value, as items keep it, if it is
-/// known. For several, chunks are to be reserved before, and all are to be counted by
+/// refused it. For several, chunks are to be reserved before, and all are to be counted by
 /// [`Observer::sets`](crate::observe::Observer::sets).
 #[inline(always)]
-pub(crate) fn unwatched(
-    ctx: &mut Ctx<'_>,
-    hash: KeyHash,
-    value_sum: Option<u16>,
-    (key, value): (&[u8], &[u8]),
-    numbers: (u32, i64),
-) -> Option<&'static [u8]> {
-    let result = verbs::set_reserved(ctx.session, hash, value_sum, (key, value), numbers);
+pub(crate) fn unwatched(ctx: &mut Ctx<'_>, set: HashedSet<'_>) -> Option<&'static [u8]> {
+    let HashedSet { key, value, .. } = set;
+    let result = verbs::set_reserved(ctx.session, set);
     ctx.observer.set(ctx.session, key, value.len(), result);
     result.is_err().then(|| line(&outcome(result)))
 }

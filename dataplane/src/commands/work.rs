@@ -60,10 +60,10 @@ impl Cost {
         self.in_store(session, ops) >= DATAGRAM_BYTES_MAX
     }
 
-    /// One more command is carried out, or refused.
+    /// So many more commands are carried out, or refused.
     #[inline]
-    pub(crate) fn count(&mut self) {
-        self.commands += 1;
+    pub(crate) fn count(&mut self, commands: u64) {
+        self.commands += commands;
     }
 
     /// Requests of a rate that all of it is worth.
@@ -71,18 +71,6 @@ impl Cost {
         let keys = ops.keys_looked_up().saturating_sub(self.keys_before);
         let in_memory = self.in_store(session, ops).saturating_add(reply_bytes);
         in_memory.saturating_add(self.commands * COMMAND_BYTES + keys * KEY_BYTES) / REQUEST_BYTES
-    }
-
-    /// The same of a turn of a connection, in which so many commands came to their end: as many as these
-    /// at least.
-    pub(crate) fn requests_of_turn(
-        mut self,
-        session: &Session,
-        ops: &OpCounters,
-        (commands, reply_bytes): (u64, u64),
-    ) -> u64 {
-        self.commands = commands;
-        commands.max(self.requests(session, ops, reply_bytes))
     }
 
     #[inline]

@@ -20,7 +20,8 @@ use std::error::Error;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Instant;
-use store::{Session, Store, StoreConfig, verbs};
+use store::verbs::{self, HashedSet};
+use store::{Session, Store, StoreConfig};
 
 /// Keys and values: all items are of one class.
 const SHAPE: Shape = Shape { key_bytes: 16, value_bytes: 64 };
@@ -74,7 +75,11 @@ impl Way {
                 Self::Singly => {
                     verbs::set(session, Some(hash), None, &SetRequest::set(key, 0, 0, value))
                 }
-                Self::Bursts => verbs::set_reserved(session, hash, None, (key, value), (0, 0)),
+                Self::Bursts => {
+                    let what =
+                        HashedSet { hash, key, value, value_sum: None, flags: 0, exptime: 0 };
+                    verbs::set_reserved(session, what)
+                }
             };
             stored.map_err(|why| format!("not stored: {why:?}"))?;
             if self == Self::Singly {

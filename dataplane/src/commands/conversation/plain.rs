@@ -6,12 +6,13 @@
 //! and the verbs, which would have answered the run in the same words (a test holds them to it).
 //! While watchers or prefix counters want each `get`, there are no runs of those.
 
-use crate::commands::{Bytes, Ctx, plain_stored};
+use crate::commands::get::hit;
+use crate::commands::{Ctx, plain_stored};
 use crate::observe::{Kind, LookUps};
 use memcache::admin::Events;
 use memcache::sink::{Buffer, Sink};
 use memcache::text::{LAST, put_value};
-use memcache::{Hit, PlainSet, plain_get, plain_set};
+use memcache::{plain_get, plain_set};
 
 /// What of the input a run was.
 #[derive(Debug, Clone, Copy, Default)]
@@ -20,34 +21,37 @@ pub(super) struct Run {
     pub(super) requests: usize,
 }
 
-/// Answers the requests of one kind that the input begins with, `most` at most.
+/// What may begin with a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Input<'a> {
+    pub(super) bytes: &'a [u8],
+    /// Requests that are to be answered at most.
+    pub(super) requests_max: usize,
+    pub(super) item_max_bytes: usize,
+}
+
+/// Answers the requests of one kind that the input begins with.
 #[inline]
-pub(super) fn answer(
-    ctx: &mut Ctx<'_>,
-    input: &[u8],
-    most: usize,
-    item_max_bytes: usize,
-    out: &mut Buffer<'_>,
-) -> Run {
+pub(super) fn answer(ctx: &mut Ctx<'_>, input: Input<'_>, out: &mut Buffer<'_>) -> Run {
     let server = ctx.server();
     let apart = server.watchers.want(Events::FETCHERS) || server.detail.is_on();
-    match input.first_chunk() {
-        Some(b"get ") if !apart => gets(ctx, input, most, out),
-        Some(b"set ") => sets(ctx, input, most, item_max_bytes, out),
+    match input.bytes.first_chunk() {
+        Some(b"get ") if !apart => gets(ctx, input, out),
+        Some(b"set ") => sets(ctx, input, out),
         _ => Run::default(),
     }
 }
 
-fn gets(ctx: &mut Ctx<'_>, input: &[u8], most: usize, out: &mut Buffer<'_>) -> Run {
+fn gets(ctx: &mut Ctx<'_>, input: Input<'_>, out: &mut Buffer<'_>) -> Run {
     let observer = ctx.observer;
     let (mut run, mut keys) = (Run::default(), LookUps::default());
     let guard = ctx.session.pin();
     let store = guard.store();
     let ahead = &mut ctx.ahead;
     let now = store.now();
-    while run.requests < most
+    while run.requests < input.requests_max
         && !out.is_full()
-        && let Some((key, used)) = input.get(run.bytes..).and_then(plain_get)
+        && let Some((key, used)) = input.bytes.get(run.bytes..).and_then(plain_get)
     {
         let mut class = None;
         let hash = ahead.as_mut().and_then(|ahead| ahead.hash(key));
@@ -57,8 +61,7 @@ fn gets(ctx: &mut Ctx<'_>, input: &[u8], most: usize, out: &mut Buffer<'_>) -> R
             if value.whole().is_none_or(|bytes| bytes.len() > out.room()) {
                 break;
             }
-            let hit = Hit { key, flags: item.flags(), cas: None, value: Bytes(value) };
-            put_value(&hit, LAST, out);
+            put_value(&hit(key, &item, None), LAST, out);
             item.mark_visited(now);
             class = Some(store.class_of(&item));
         } else {
@@ -77,22 +80,15 @@ fn gets(ctx: &mut Ctx<'_>, input: &[u8], most: usize, out: &mut Buffer<'_>) -> R
     run
 }
 
-fn sets(
-    ctx: &mut Ctx<'_>,
-    input: &[u8],
-    most: usize,
-    item_max_bytes: usize,
-    out: &mut Buffer<'_>,
-) -> Run {
+fn sets(ctx: &mut Ctx<'_>, input: Input<'_>, out: &mut Buffer<'_>) -> Run {
     let mut run = Run::default();
-    while run.requests < most
+    while run.requests < input.requests_max
         && !out.is_full()
-        && let Some(rest) = input.get(run.bytes..)
-        && let Some(PlainSet { what, noreply, used }) = plain_set(rest, item_max_bytes)
+        && let Some(rest) = input.bytes.get(run.bytes..)
+        && let Some(set) = plain_set(rest, input.item_max_bytes)
     {
-        let hash = ctx.hash(what.key);
-        out.put(plain_stored(ctx, hash, &what, noreply));
-        run.bytes += used;
+        out.put(plain_stored(ctx, &set));
+        run.bytes += set.used;
         run.requests += 1;
     }
     ctx.session.settle();

@@ -5,10 +5,10 @@
 //! read it; nothing was done.
 
 use super::Execute;
-use crate::commands::plain_stored;
+use crate::commands::{Known, plain_stored};
 use driver_shim::Frame;
 use gpu::{Entry, EntryFlags, ReqDesc};
-use memcache::{Dialect, PlainSet, plain_set};
+use memcache::{Dialect, plain_set};
 use store::KeyHash;
 
 impl Execute {
@@ -28,12 +28,13 @@ impl Execute {
         if self.server.dialects.of(*text.first()?) != Dialect::Ascii {
             return None;
         }
-        let PlainSet { what, noreply, used } = plain_set(text, self.item_max_bytes)?;
-        if used != text.len() || entry.flags.has(EntryFlags::LIMITED) {
+        let set = plain_set(text, self.item_max_bytes)?;
+        if set.used != text.len() || entry.flags.has(EntryFlags::LIMITED) {
             return None;
         }
-        let hash = known_hash(what.key, frame, desc);
-        Some(plain_stored(&mut self.ctx(), hash, &what, noreply))
+        let (key, hash) = (set.what.key, known_hash(set.what.key, frame, desc));
+        let known = Known { key, hash, ..Known::default() };
+        Some(plain_stored(&mut self.ctx().knowing(known), &set))
     }
 }
 

@@ -125,7 +125,7 @@ impl Execute {
             let parsed = dialect.parse(rest, self.item_max_bytes);
             let (command, used) = match &parsed {
                 Parsed::Command { command, used } if for_tcp(command) => {
-                    cost.count();
+                    cost.count(1);
                     if !command.is_noreply() {
                         dialect.refuse(rest, Refusal::NotOverUdp, &mut out);
                     }
@@ -146,7 +146,7 @@ impl Execute {
                 }
             };
             if cost.is_done(&self.session, &self.ops) && !is_end(command) {
-                cost.count();
+                cost.count(1);
                 counters.work_refused.inc();
                 if !command.is_noreply() {
                     dialect.refuse(rest, Refusal::TooMuchWork, &mut out);
@@ -154,7 +154,7 @@ impl Execute {
                 rest = rest.get(used..).unwrap_or_default();
                 continue;
             }
-            cost.count();
+            cost.count(1);
             kind = commands::kind(command);
             let ctx = Ctx::new(&mut self.session, &self.ops, &self.server);
             let mut ctx = ctx.knowing(known);

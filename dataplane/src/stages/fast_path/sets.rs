@@ -30,6 +30,7 @@ use crate::plain::vector::{Compiled, Portable, ROW, ROWS_AHEAD, Vector};
 use driver_shim::Frame;
 use memcache::Dialects;
 use memcache::admin::Events;
+use store::verbs::HashedSet;
 use store::{KeyHash, RESERVED_MAX, Store};
 use wire::PlainMatcher;
 
@@ -150,10 +151,10 @@ impl<const BY_PORT: bool> Sets<'_, '_, BY_PORT> {
             let (key, value) =
                 (window.get(KEY..KEY + usize::from(set.key_len)), window.get(at..at + len));
             let (Some(key), Some(value)) = (key, value) else { continue };
-            let numbers = (set.flags, set.exptime.into());
-            let hash = KeyHash(set.hash);
-            let refused = store_unwatched(ctx, hash, set.value_sum, (key, value), numbers);
-            let udp_len = match refused {
+            let (hash, exptime) = (KeyHash(set.hash), set.exptime.into());
+            let &Set { value_sum, flags, .. } = set;
+            let what = HashedSet { hash, key, value, value_sum, flags, exptime };
+            let udp_len = match store_unwatched(ctx, what) {
                 _ if set.noreply => 0,
                 None => STORED.write::<BY_PORT>(window, V4, set.ip_sum, vector),
                 Some(line) => write_line::<BY_PORT>(window, line, set.ip_sum, Portable),

@@ -48,13 +48,16 @@ pub(super) fn converse_within_rates(
         let commands = shared.ops.latency.done().iter().sum::<u64>();
         (commands, shared.ops.bytes_written.get())
     };
-    let (cost, before) = (Cost::begin(&shared.session, &shared.ops), done(shared));
+    let (mut cost, before) = (Cost::begin(&shared.session, &shared.ops), done(shared));
     let next = connection.converse(shared, now_ns);
     let after = done(shared);
     let (commands, bytes) = (after.0.wrapping_sub(before.0), after.1.wrapping_sub(before.1));
     // As over UDP, of trusted sources the work is not counted.
     let requests = match connection.limited {
-        true => cost.requests_of_turn(&shared.session, &shared.ops, (commands, bytes)),
+        true => {
+            cost.count(commands);
+            commands.max(cost.requests(&shared.session, &shared.ops, bytes))
+        }
         false => commands,
     };
     gate.charge_stream(source, connection.limited, (requests, bytes), now_ns);

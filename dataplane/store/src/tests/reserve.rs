@@ -1,12 +1,15 @@
 //! Chunks that a session takes for items to come are used, or given back.
 
 use super::{get, store};
-use crate::{Session, StoreStats, verbs};
+use crate::verbs::{self, HashedSet};
+use crate::{Session, StoreStats};
 
 fn set(s: &mut Session, key: &str, len: usize) {
     let value = vec![b'v'; len];
-    let hash = s.store().hash(key.as_bytes());
-    verbs::set_reserved(s, hash, None, (key.as_bytes(), &value), (0, 0)).unwrap();
+    let (key, value) = (key.as_bytes(), &value);
+    let hash = s.store().hash(key);
+    let what = HashedSet { hash, key, value, value_sum: None, flags: 0, exptime: 0 };
+    verbs::set_reserved(s, what).unwrap();
 }
 
 fn stats(s: &mut Session) -> StoreStats {

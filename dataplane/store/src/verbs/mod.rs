@@ -19,5 +19,5 @@ pub use delete::{NotDeleted, Tombstone, delete, delete_if, invalidate};
 pub use fetch::{Fetch, Found, Recache, TooLong, fetch};
 pub use get::{get, get_by};
 pub use place::get_by_place;
-pub use store::{NotStored, Stored, set, set_reserved, store};
+pub use store::{HashedSet, NotStored, Stored, set, set_reserved, store};
 pub use touch::touch;

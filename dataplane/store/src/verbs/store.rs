@@ -182,19 +182,30 @@ pub fn set(
     }
 }
 
-/// [`set`] of a key and a value, with client flags and an exptime, for which [`Session::reserve`] has taken a
-/// chunk, mostly. `hash` is the key's.
+/// A `set` of which more is known than a client says.
+#[derive(Debug, Clone, Copy)]
+pub struct HashedSet<'a> {
+    /// The key's hash.
+    pub hash: KeyHash,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// The value's, as [`ItemRef::value_sum`] has it, if it is known.
+    pub value_sum: Option<u16>,
+    /// Client flags.
+    pub flags: u32,
+    /// As clients say it.
+    pub exptime: i64,
+}
+
+/// [`set`] of something for which [`Session::reserve`] has taken a chunk, mostly.
 ///
 /// # Errors
 /// [`NotStored`].
 #[inline(always)]
-pub fn set_reserved(
-    session: &mut Session,
-    hash: KeyHash,
-    value_sum: Option<u16>,
-    (key, value): (&[u8], &[u8]),
-    (flags, exptime): (u32, i64),
-) -> Result<Stored, NotStored> {
+pub fn set_reserved(session: &mut Session, what: HashedSet<'_>) -> Result<Stored, NotStored> {
+    let HashedSet { hash, key, value, value_sum, flags, exptime } = what;
     debug_assert!(value_sum.is_none_or(|sum| sum == checksum::sum(value)), "of other bytes");
     debug_assert_eq!(hash, session.store().hash(key), "of another key");
     let expiry = session.store().clock().expiry(exptime);
