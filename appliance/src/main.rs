@@ -177,9 +177,15 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         affinity::sleep_exactly();
     }
     let built = topology::build(&plan, prepared)?;
+    // memcached's words: test programs wait for them behind -vv.
     for address in built.tcp_addresses() {
-        // memcached's words: test programs wait for them behind -vv.
         tracing::debug!("server listening on TCP {address}");
+    }
+    for address in built.udp_addresses() {
+        tracing::debug!("server listening (udp) on {address}");
+    }
+    if let Some(unix) = &plan.clients.unix {
+        tracing::debug!("server listening on {}", unix.path.display());
     }
     let _pid_file = process.pid_file.as_deref().map(PidFile::write).transpose()?;
     if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {

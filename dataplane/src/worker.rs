@@ -75,7 +75,7 @@ pub struct Worker {
     reads: Option<Reads>,
     /// Where there is one.
     fast_path: Option<FastPath>,
-    /// Away only while a burst is sorted.
+    /// Away only while a burst is carried out.
     burst: Option<Box<Burst>>,
     accounts: Accounts,
     started: Instant,

@@ -44,8 +44,8 @@ pub struct Conversation {
 struct RefusedBlock {
     /// Bytes still to come.
     left: usize,
-    /// What is said behind them, of a value that is too large; other refusals have been said. As in memcached: a proxy
-    /// takes a reply to what it is still sending for a stray one, and gives the server up.
+    /// What is said behind them. As in memcached: a proxy takes a reply to what it is still sending for a stray one, and
+    /// gives the server up.
     reply: Vec<u8>,
 }
 
@@ -193,8 +193,7 @@ impl Conversation {
 
     /// What is said behind the refused block whose rest is awaited, if one is.
     pub fn unsaid(&self) -> Option<&[u8]> {
-        let block = self.refused.as_ref().filter(|block| block.left > 0)?;
-        Some(&block.reply)
+        self.refused.as_ref().map(|block| &*block.reply)
     }
 
     /// Answers whole commands of `input`, in order, until the input is used up, `out` is full or the turn
@@ -288,19 +287,8 @@ impl Conversation {
                     consumed += used;
                 }
                 Parsed::Swallow { command, used, skip } => {
-                    let mut block = RefusedBlock { left: skip, reply: Vec::new() };
-                    if is_too_large(&command) {
-                        let mut reply = Buffer::new(&mut block.reply, usize::MAX);
-                        execute(ctx, &command, &mut reply);
-                        close = !reply.finish();
-                        if close {
-                            ctx.observer.ops.malloc_fails.inc();
-                        }
-                    } else {
-                        execute(ctx, &command, &mut out);
-                    }
+                    close = !self.refuse_behind(ctx, &command, skip);
                     consumed += used;
-                    self.refused = Some(Box::new(block));
                 }
                 Parsed::Incomplete { at_least } => {
                     self.wait_for = at_least;
@@ -321,6 +309,20 @@ impl Conversation {
             (close, more) = (true, false);
         }
         Progress { consumed, close, more, needs, full }
+    }
+
+    /// Refuses a store, and says so behind so many bytes that are still to come. False: there is no memory to say it
+    /// from.
+    fn refuse_behind(&mut self, ctx: &mut Ctx<'_>, command: &Command<'_>, left: usize) -> bool {
+        let mut block = RefusedBlock { left, reply: Vec::new() };
+        let mut reply = Buffer::new(&mut block.reply, usize::MAX);
+        execute(ctx, command, &mut reply);
+        let is_kept = reply.finish();
+        if !is_kept {
+            ctx.observer.ops.malloc_fails.inc();
+        }
+        self.refused = Some(Box::new(block));
+        is_kept
     }
 
     /// Keeps what is left of a command that is answered in part, the line of which stands at the start of the input.
@@ -362,11 +364,15 @@ impl Conversation {
             // Of a value that is too long, the parser needs no more than the announcement.
             _ => match dialect.parse(input, 0) {
                 Parsed::Swallow { command, used, skip } => {
-                    execute(ctx, &command.unread(), &mut out);
-                    let come = skip.min(input.len().saturating_sub(used));
-                    let block = RefusedBlock { left: skip - come, reply: Vec::new() };
-                    self.refused = Some(Box::new(block));
-                    Progress::of(used + come, false)
+                    let (command, come) =
+                        (command.unread(), skip.min(input.len().saturating_sub(used)));
+                    let close = if come == skip {
+                        execute(ctx, &command, &mut out);
+                        false
+                    } else {
+                        !self.refuse_behind(ctx, &command, skip - come)
+                    };
+                    Progress::of(used + come, close)
                 }
                 _ => {
                     dialect.refuse(input, Refusal::OutOfMemoryReading, &mut out);
@@ -376,10 +382,6 @@ impl Conversation {
             },
         }
     }
-}
-
-fn is_too_large(command: &Command<'_>) -> bool {
-    matches!(&command.verb, Verb::Refused(refused) if refused.why == Refusal::TooLarge)
 }
 
 #[cfg(test)]

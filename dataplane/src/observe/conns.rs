@@ -24,6 +24,8 @@ pub enum ConnState {
     Reading,
     /// Waiting for the rest of a request, whose length is known.
     ReadingRest,
+    /// Waiting for the rest of a store's value that is refused.
+    Swallowing,
     /// Answering.
     Answering,
     /// Sending replies.
@@ -35,10 +37,11 @@ pub enum ConnState {
 }
 
 impl ConnState {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Listening,
         Self::Reading,
         Self::ReadingRest,
+        Self::Swallowing,
         Self::Answering,
         Self::Writing,
         Self::Watching,
@@ -51,6 +54,7 @@ impl ConnState {
             Self::Listening => "conn_listening",
             Self::Reading => "conn_read",
             Self::ReadingRest => "conn_nread",
+            Self::Swallowing => "conn_swallow",
             Self::Answering => "conn_parse_cmd",
             Self::Writing => "conn_mwrite",
             Self::Watching => "conn_watch",

@@ -120,7 +120,7 @@ impl Worker {
             && !gate.counts_trusted()
             && server.dialects.have_text()
             && fast_path != PlainMode::Off;
-        // SAFETY: `engine` is declared, and so dropped, before `region` below.
+        // SAFETY: `dispatch`, which will have the engine, is declared, and so dropped, before `region`.
         let packets = unsafe { packets(&region) };
         let store = Arc::clone(session.store());
         // SAFETY: batches reach this engine only through `ship_one`, which keeps the frames that own

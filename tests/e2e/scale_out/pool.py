@@ -1,6 +1,6 @@
 """The appliances of the drill: started, killed, and asked directly what they hold.
 
-Each runs in a namespace of its own, made by scale_out.sh and named on its command line.
+Each runs in a namespace of its own, made by the test and named on its command line.
 """
 
 import os

@@ -129,8 +129,11 @@ pub(super) async fn converse(
         } else {
             // A line without its end may end with any byte.
             let wants = dialogue.as_ref().map_or(0, |dialogue| dialogue.conversation.wants());
-            let in_block = in_refused || wants > input.unread().len() + 1;
-            conn.is(if in_block { ConnState::ReadingRest } else { ConnState::Reading });
+            conn.is(match wants > input.unread().len() + 1 {
+                _ if in_refused => ConnState::Swallowing,
+                true => ConnState::ReadingRest,
+                false => ConnState::Reading,
+            });
             let most = shared.time_allowed(in_part);
             let come = tokio::select! {
                 biased;

@@ -89,7 +89,7 @@ impl Ended {
 /// What became of the connections that were open when the service was ordered to stop.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Answered in full, and closed.
+    /// Closed, with all that had come as a whole answered.
     pub answered: u64,
     /// Cut off at the bound, with requests unanswered or replies not taken.
     pub cut: u64,

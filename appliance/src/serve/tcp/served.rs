@@ -17,8 +17,8 @@ use super::shared::End;
 use super::transport::Stream;
 use super::waiting::nap;
 use crate::startup::plan::ClientCerts;
+use dataplane::observe::Conn;
 use dataplane::observe::conns::Address;
-use dataplane::observe::{Conn, ConnState};
 use std::future::Future;
 use std::io;
 use std::mem::replace;
@@ -136,7 +136,6 @@ async fn work(mut standing: Standing, come: io::Result<bool>) -> Option<Standing
         Err(error) => Err(error),
     };
     let Some(result) = result.transpose() else {
-        conn.is(ConnState::Reading);
         return Some(standing);
     };
     let end = finish(stream, shared, conn, result).await;

@@ -44,7 +44,7 @@ impl Plan {
             ("maxconns", self.conn_limit.to_string()),
             ("tcpport", tcp.map_or(0, |t| t.address.port()).to_string()),
             ("udpport", udp_port.to_string()),
-            ("inter", tcp.map_or_else(|| "NULL".to_owned(), |t| t.address.ip().to_string())),
+            ("inter", self.inter()),
             // Its level is set by -v, and what it logs is not memcached's.
             ("verbosity", 0.to_string()),
             ("oldest", 0.to_string()),
@@ -60,6 +60,13 @@ impl Plan {
             ("num_threads", (self.worker_cpus().len() + self.tcp_threads).to_string()),
             ("num_threads_per_udp", self.worker_cpus().len().to_string()),
         ]
+    }
+
+    /// The addresses with TCP, as memcached shows what it was given.
+    fn inter(&self) -> String {
+        let mut ips: Vec<_> = self.tcp.iter().map(|t| t.address.ip().to_string()).collect();
+        ips.dedup();
+        if ips.is_empty() { "NULL".to_owned() } else { ips.join(",") }
     }
 
     fn client_settings(&self) -> Vec<(&'static str, String)> {

@@ -163,14 +163,12 @@ fn a_request_refused_in_its_midst_is_thrown_away_and_the_next_is_answered() {
         let come = &request.as_bytes()[..3000];
         let (said, p) = dialogue.advance(come);
         assert_eq!((said.as_str(), p), ("", Progress::of(0, false)));
-        let (said, p) = dialogue.refuse(come);
-        assert_eq!(String::from_utf8(said).unwrap(), refusal, "{line}");
-        assert_eq!(p, Progress::of(come.len(), false), "{line}");
+        assert_eq!(dialogue.refuse(come), (vec![], Progress::of(come.len(), false)), "{line}");
         let rest = [&request.as_bytes()[3000..], b"get a\r\n"].concat();
         let (said, p) = dialogue.advance(&rest);
         // As memcached: no client is to read what a set was to replace.
-        let kept = line.starts_with("cas");
-        assert_eq!(said, if kept { "VALUE a 0 1\r\nx\r\nEND\r\n" } else { "END\r\n" }, "{line}");
+        let kept = if line.starts_with("cas") { "VALUE a 0 1\r\nx\r\n" } else { "" };
+        assert_eq!(said, format!("{refusal}{kept}END\r\n"), "{line}");
         assert_eq!(p.consumed, rest.len());
         assert_eq!(dialogue.server.totals().store_no_memory, 1);
         assert_eq!(dialogue.server.totals().store_too_large, 0);
@@ -210,6 +208,30 @@ fn what_is_too_large_is_refused_when_it_has_come() {
 }
 
 #[test]
+fn a_refused_store_is_answered_behind_its_block() {
+    const FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
+    for (line, refusal) in [
+        ("set a abc 0 10", FORMAT),
+        ("set a 0 abc 10", FORMAT),
+        ("cas a 0 0 10 abc", FORMAT),
+        ("cas a 0 0 10", FORMAT),
+        (&format!("set {} 0 0 10", "k".repeat(251)), FORMAT),
+        ("set a abc 0 10 noreply", ""),
+        ("ms ??? 10 b", "CLIENT_ERROR error decoding key\r\n"),
+        ("ms a 10 MX", "CLIENT_ERROR invalid mode for ms M token\r\n"),
+        ("ms a 10 Tabc", "CLIENT_ERROR bad token in command line format\r\n"),
+    ] {
+        let mut dialogue = Dialogue::new();
+        for part in [format!("{line}\r\n").as_str(), "0123456789", "\r"] {
+            assert_eq!(dialogue.advance(part.as_bytes()).0, "", "{line}: {part:?}");
+            assert!(dialogue.conversation.unsaid().is_some());
+        }
+        assert_eq!(dialogue.advance(b"\nmn\r\n").0, format!("{refusal}MN\r\n"), "{line}");
+        assert!(dialogue.conversation.unsaid().is_none());
+    }
+}
+
+#[test]
 fn a_binary_request_is_refused_with_a_status() {
     let mut dialogue = Dialogue::new();
     let mut packet = vec![0x80, 1, 0, 1, 8, 0, 0, 0, 0, 0, 0x13, 0x88 + 9];
@@ -218,10 +240,13 @@ fn a_binary_request_is_refused_with_a_status() {
     packet.push(b'a');
     packet.extend(vec![b'v'; 5000]);
     assert_eq!(dialogue.advance(&packet[..2000]).1, Progress::of(0, false));
-    let (said, p) = dialogue.refuse(&packet[..2000]);
-    assert_eq!((&said[..8], &said[12..16]), (&[0x81, 1, 0, 0, 0, 0, 0, 0x82][..], &b"mark"[..]));
-    assert_eq!(p, Progress::of(2000, false));
-    assert_eq!(dialogue.advance(&packet[2000..]).1.consumed, packet.len() - 2000);
+    assert_eq!(dialogue.refuse(&packet[..2000]), (vec![], Progress::of(2000, false)));
+    let mut out = Vec::new();
+    let mut ctx = Ctx::new(&mut dialogue.session, &dialogue.ops, &dialogue.server);
+    let rest = &packet[2000..];
+    let p = dialogue.conversation.advance(&mut ctx, rest, Buffer::new(&mut out, 1 << 20));
+    assert_eq!((&out[..8], &out[12..16]), (&[0x81, 1, 0, 0, 0, 0, 0, 0x82][..], &b"mark"[..]));
+    assert_eq!(p.consumed, rest.len());
 }
 
 #[test]

@@ -235,6 +235,7 @@ impl Connection {
             _ if self.end.is_some() => ConnState::Closing,
             _ if self.pending.is_some() => ConnState::Writing,
             Next::Lines => ConnState::Watching,
+            _ if self.conversation.unsaid().is_some() => ConnState::Swallowing,
             _ if self.is_in_midst() => ConnState::ReadingRest,
             _ => ConnState::Reading,
         }
