@@ -102,12 +102,28 @@ fn unless_unread(printed: std::io::Result<()>) -> Result<(), String> {
 fn examine(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     let machine = Machine::observe();
     let mut findings = check::check(&Host::this(), &Wants::new(flags, &machine));
-    let plan = Plan::new(flags, &machine);
-    findings.extend(plan.as_ref().ok().and_then(Plan::profile).map(check::profile));
-    findings.push(check::flags(plan.map(|_| ())));
+    match Plan::new(flags, &machine) {
+        Ok(mut plan) => {
+            findings.extend(plan.profile().map(check::profile));
+            findings.push(check::flags(named(&plan).map(|_| ())));
+            let free = sockets::probe(&plan).and_then(|()| sockets::probe_udp(&mut plan));
+            findings.push(check::addresses(free));
+        }
+        Err(error) => findings.push(check::flags(Err(error))),
+    }
     let report = CheckReport { findings };
     unless_unread(say(flags.json, &report))?;
     Ok(report.is_good())
+}
+
+/// What a plan names that is elsewhere: users, certificates, and whom to become.
+type Named = (Option<Credentials>, Option<Certificates>, Option<Identity>);
+
+fn named(plan: &Plan) -> Result<Named, Box<dyn Error>> {
+    let credentials = plan.clients.auth_file.as_deref().map(Credentials::load).transpose()?;
+    let certificates = plan.tls.as_ref().map(Certificates::load).transpose()?;
+    let identity = plan.process.user.as_deref().map(Identity::find).transpose()?.flatten();
+    Ok((credentials, certificates, identity))
 }
 
 /// What `bind` or `unbind` did.
@@ -133,9 +149,7 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     if process.daemon && !flags.dry_run {
         daemon::begin()?;
     }
-    let credentials = plan.clients.auth_file.as_deref().map(Credentials::load).transpose()?;
-    let certificates = plan.tls.as_ref().map(Certificates::load).transpose()?;
-    let identity = process.user.as_deref().map(Identity::find).transpose()?.flatten();
+    let (credentials, certificates, identity) = named(&plan)?;
     if flags.dry_run {
         sockets::probe(&plan)?;
         sockets::probe_udp(&mut plan)?;

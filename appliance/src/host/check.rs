@@ -76,7 +76,9 @@ pub struct Wants {
     pub nics: Vec<PciAddress>,
     /// A TAP device is to carry the rest of their traffic.
     pub exception_path: bool,
-    /// Interfaces whose frames the kernel sees too, while such a device has the service's address.
+    /// Interfaces that packet sockets are to read.
+    pub interfaces: Vec<String>,
+    /// Those whose frames the kernel sees too, while such a device has the service's address.
     pub seen_twice: Vec<String>,
     /// How it is needed that the kernel keeps the rest.
     pub isolated: Want,
@@ -131,6 +133,18 @@ pub fn flags<E: fmt::Display>(plan: Result<(), E>) -> Finding {
     match plan {
         Ok(()) => Finding::pass("flags", "make a plan"),
         Err(error) => Finding { fix: None, ..Finding::fail("flags", error.to_string(), "") },
+    }
+}
+
+/// Whether the kernel's addresses of the plan are free. Those of an appliance that runs already are its own.
+pub fn addresses<E: fmt::Display>(free: Result<(), E>) -> Finding {
+    const WHAT: &str = "addresses";
+    match free {
+        Ok(()) => Finding::pass(WHAT, "free"),
+        Err(error) => {
+            let fix = "nothing, if this very appliance is running already";
+            Finding::warn(WHAT, error.to_string(), fix)
+        }
     }
 }
 

@@ -28,7 +28,8 @@ impl Wants {
         let exception_path = !flags.port.is_empty()
             && flags.side_door != Some(ExceptionPathFlag::None)
             && flags.isolated != Isolated::On;
-        let seen_twice = flags.port.iter().filter_map(PortSpec::packet_socket);
+        let interfaces: Vec<_> =
+            flags.port.iter().filter_map(PortSpec::packet_socket).map(str::to_owned).collect();
         let parts = understood(flags, machine);
         let needed = needed_bytes(flags, &parts);
         let divided = parts.iter().zip(&needed).filter(|_| parts.len() > 1);
@@ -44,7 +45,8 @@ impl Wants {
             },
             addressed: addressed.collect(),
             exception_path,
-            seen_twice: seen_twice.filter(|_| exception_path).map(str::to_owned).collect(),
+            seen_twice: if exception_path { interfaces.clone() } else { Vec::new() },
+            interfaces,
             memory_bytes: needed.iter().copied().fold(0, u64::saturating_add),
             nodes: nodes.collect(),
             worker_cpus: parts.iter().flat_map(|part| part.worker_cpus.iter().copied()).collect(),

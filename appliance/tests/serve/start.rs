@@ -65,6 +65,20 @@ fn a_dry_run_touches_nothing() {
 }
 
 #[test]
+fn check_names_what_a_start_would_stumble_over() {
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = tcp.local_addr().unwrap().port().to_string();
+    let out = run(&["check", "-p", &port, "-U", "0"]);
+    let said = format!("WARN  addresses   TCP 127.0.0.1:{port}: Address already in use");
+    assert!(text(&out.stdout).contains(&said), "{}", text(&out.stdout));
+    // The port may be this very appliance's.
+    assert_eq!(out.status.code(), Some(0));
+    let out = run(&["check", "-p", "-1", "-U", "0", "-Y", "/none/users"]);
+    assert!(text(&out.stdout).contains("FAIL  flags       cannot read"), "{}", text(&out.stdout));
+    assert_eq!(out.status.code(), Some(1));
+}
+
+#[test]
 fn output_that_cannot_be_written_is_no_crash() {
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = gnomon();

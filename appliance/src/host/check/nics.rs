@@ -10,7 +10,10 @@ pub(crate) const BIFURCATED: [&str; 2] = ["mlx5_core", "mlx4_core"];
 const UIO: [&str; 2] = ["uio_pci_generic", "igb_uio"];
 
 pub(super) fn check(host: &Host, wants: &Wants) -> Vec<Finding> {
-    let mut findings: Vec<_> = seen_twice(wants).collect();
+    let missing = wants.interfaces.iter().filter(|name| !host.has(format!("sys/class/net/{name}")));
+    let mut findings: Vec<_> =
+        missing.map(|name| Finding::fail(name, "no interface has that name", "ip link")).collect();
+    findings.extend(seen_twice(wants));
     if wants.nics.is_empty() {
         return findings;
     }

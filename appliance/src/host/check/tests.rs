@@ -143,6 +143,7 @@ fn wants() -> Wants {
     Wants {
         nics: vec![PciAddress(NIC.to_owned())],
         exception_path: true,
+        interfaces: Vec::new(),
         seen_twice: Vec::new(),
         isolated: Want::IfThere,
         addressed: Vec::new(),
@@ -268,6 +269,15 @@ fn an_interface_that_the_kernel_reads_too_is_named() {
     let fake = Fake::new("twice");
     expect(&fake, &sockets, "wire0", Warn, "the kernel sees its frames too", "drop its ingress");
     assert!(before_start(&fake.host(), &sockets).is_ok());
+}
+
+#[test]
+fn an_interface_that_there_is_not_is_named() {
+    let sockets = Wants { nics: Vec::new(), interfaces: vec!["wire0".to_owned()], ..wants() };
+    let fake = Fake::new("nowire");
+    expect(&fake, &sockets, "wire0", Fail, "no interface has that name", "ip link");
+    let there = Fake::new("wire").file("sys/class/net/wire0/mtu", "1500\n");
+    assert!(check(&there.host(), &sockets).iter().all(|f| f.what != "wire0"));
 }
 
 #[test]
