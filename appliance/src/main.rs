@@ -6,6 +6,7 @@ use appliance::host::check::{self, CheckReport, Host, Wants};
 use appliance::host::machine::{self, Machine};
 use appliance::host::pci::PciAddress;
 use appliance::observe::{capture, report, terminal};
+use appliance::process::output::Bounded;
 use appliance::process::pid_file::PidFile;
 use appliance::process::privileges::{self, Identity};
 use appliance::process::sandbox::{self, Needs};
@@ -232,14 +233,11 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
 
 /// To standard error. A closed standard error is no reason to end.
 fn complain(text: std::fmt::Arguments<'_>) {
-    let _ = std::io::stderr().write_fmt(text);
+    let _ = Bounded(std::io::stderr()).write_all(text.to_string().as_bytes());
 }
 
 /// One line of JSON, or text.
 fn say<T: serde::Serialize + std::fmt::Display>(json: bool, what: &T) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match json {
-        true => writeln!(out, "{}", serde_json::to_string(what)?),
-        false => writeln!(out, "{what}"),
-    }
+    let text = if json { serde_json::to_string(what)? } else { what.to_string() };
+    Bounded(std::io::stdout()).write_all(format!("{text}\n").as_bytes())
 }

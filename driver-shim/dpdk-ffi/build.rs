@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    const CPU: &str = "src/cpu.c";
     const SOURCES: [&str; 4] = ["src/shim.c", "src/umem.c", "src/flows.c", "src/layout.c"];
     for file in SOURCES.iter().chain(&["src/shim.h", "src/umem.h"]) {
         println!("cargo:rerun-if-changed={file}");
@@ -43,6 +44,11 @@ fn main() -> ExitCode {
         cc.flag(flag);
     }
     cc.compile("gn_shim");
+    // Nothing names what is in it.
+    println!("cargo:rerun-if-changed={CPU}");
+    let mut cpu = cc::Build::new();
+    cpu.file(CPU).warnings(true).extra_warnings(true).link_lib_modifier("+whole-archive");
+    cpu.compile("gn_cpu");
 
     for path in &dpdk.link_paths {
         println!("cargo:rustc-link-search=native={}", path.display());

@@ -26,8 +26,13 @@ impl PidFile {
     /// is lost.
     ///
     /// # Errors
-    /// The OS error.
+    /// The OS error, or something else has that name.
     pub fn write(path: &Path) -> Result<Self, PidFileError> {
+        let failed = |source| PidFileError { path: path.to_owned(), source };
+        // A device or a socket would be lost, and a FIFO waited for.
+        if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            return Err(failed(io::Error::other("it is there, and is no file")));
+        }
         if let Some(pid) = running(path) {
             tracing::warn!(path = %path.display(), pid, "the pid file named a process that runs");
         }
@@ -39,7 +44,7 @@ impl PidFile {
                 // What a full disk took of it.
                 let _ = fs::remove_file(&beside);
             })
-            .map_err(|source| PidFileError { path: path.to_owned(), source })?;
+            .map_err(failed)?;
         Ok(Self(path.to_owned()))
     }
 }
@@ -73,6 +78,7 @@ impl Drop for PidFile {
 mod tests {
     use super::*;
     use crate::host::machine::tests::Tree;
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn the_file_comes_whole_and_goes_at_the_end() {
@@ -92,6 +98,14 @@ mod tests {
         }
         drop(file);
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n", "another process's");
+        drop(UnixListener::bind(t.0.join("socket")).unwrap());
+        for (path, said) in
+            [("none/pid", "No such file"), ("", "is no file"), ("socket", "is no file")]
+        {
+            let refused = PidFile::write(&t.0.join(path)).unwrap_err().to_string();
+            assert!(refused.contains(said), "{refused}");
+        }
+        assert!(t.0.join("socket").exists());
         let said = PidFile::write(&t.0.join("none/pid")).unwrap_err().to_string();
         assert!(said.starts_with("cannot write the pid file "), "{said}");
     }

@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, geteuid};
 use std::fs;
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -50,6 +51,36 @@ pub(crate) fn status(of: &Path, line: &str) -> String {
     let text = fs::read_to_string(of.join("status")).unwrap();
     let found = text.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(':'));
     found.unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_nothing() {
+    let (dir, (_reader, mut full)) = (Tree::empty("unread"), std::io::pipe().unwrap());
+    let port_file = dir.path("ports");
+    // As much as a pipe takes.
+    full.write_all(&[b'x'; 1 << 16]).unwrap();
+    let mut command = gnomon();
+    command.args(["-vv", "-p", "-1", "-U", "0", "-m", "8"]).stderr(full.try_clone().unwrap());
+    command.env("MEMCACHED_PORT_FILENAME", &port_file).stdout(full);
+    let mut child = command.spawn().unwrap();
+    let pid = Pid::from_raw(child.id().try_into().unwrap());
+    let end = Daemon(pid);
+    let deadline = Instant::now() + SOON;
+    let ports = loop {
+        match fs::read_to_string(&port_file) {
+            Ok(ports) => break ports,
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            Err(error) => panic!("no ports: {error}"),
+        }
+    };
+    let port: u16 = ports.strip_prefix("TCP INET: ").unwrap().trim().parse().unwrap();
+    // Each of them is logged, twice.
+    for _ in 0..50 {
+        let mut c = Tcp::connect(([127, 0, 0, 1], port).into());
+        c.expect("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+    }
+    end.stop();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

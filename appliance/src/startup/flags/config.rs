@@ -107,7 +107,8 @@ fn read(path: &Path) -> io::Result<String> {
     File::open(path)?.take(FILE_MAX_BYTES + 1).read_to_string(&mut text)?;
     match text.len() as u64 > FILE_MAX_BYTES {
         true => Err(io::Error::other("it has more than 1 MB, and is no file of flags")),
-        false => Ok(text),
+        // Some editors begin a file with a mark of its encoding.
+        false => Ok(text.trim_start_matches('\u{feff}').to_owned()),
     }
 }
 
@@ -235,7 +236,7 @@ mod tests {
     fn a_file_in_the_way_of_debian_is_understood() {
         let file = Conf::new(
             "debian",
-            "# memcached default config file\n\n-d\n-m 64\n-p 11212\n-u memcache\n\
+            "\u{feff}# memcached default config file\n\n-d\n-m 64\n-p 11212\n-u memcache\n\
              logfile /var/log/memcached.log\n\
              -l 127.0.0.1\n-l ::1\n  -c 2048  \n-P /run/gnomon.pid\n-vv\n--huge=on\n\
              -- --file-prefix=x --no-pci\n",

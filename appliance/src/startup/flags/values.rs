@@ -163,9 +163,10 @@ fn addresses(s: &str) -> Result<(Vec<IpAddr>, Option<u16>), String> {
         "*" => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
         _ => look_up(name)?,
     };
-    // A name may stand for addresses that this machine does not have: of the other IP version.
-    if ips.iter().any(is_ours) {
-        ips.retain(is_ours);
+    // A name may stand for addresses of an IP version that this machine does not have.
+    let [v4, v6] = [true, false].map(|v4| ips.iter().any(|ip| ip.is_ipv4() == v4 && is_ours(ip)));
+    if v4 || v6 {
+        ips.retain(|ip| if ip.is_ipv4() { v4 } else { v6 });
     }
     Ok((ips, port))
 }

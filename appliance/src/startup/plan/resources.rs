@@ -1,7 +1,7 @@
 //! CPUs, memory, files and engines.
 
 use super::numa::{NumaPlan, PartPlan, Place};
-use super::{Device, PlanError, PortPlan, SLOT_BYTES, numa, slabs};
+use super::{Device, PlanError, PortPlan, SLOT_BYTES, absolute, numa, slabs};
 use crate::host::cpu_list::CpuList;
 use crate::host::machine::{FileSystem, Gpu, Machine};
 use crate::serve::tcp;
@@ -296,6 +296,9 @@ fn memory_file(flags: &ServeFlags, machine: &Machine, items: u64) -> Result<OfFi
         return Ok(OfFile { taken_bytes: 0, may_be_huge: true });
     };
     let path = path.clone();
+    if flags.process.pidfile.as_deref().map(absolute) == Some(absolute(&path)) {
+        return Err(PlanError::MemoryFileIsPidFile { path });
+    }
     let room = match (machine.look_at_file)(&path) {
         Ok(room) => room,
         Err(why) => return Err(PlanError::MemoryFile { path, why }),

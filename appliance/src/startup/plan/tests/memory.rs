@@ -124,6 +124,8 @@ fn a_memory_file_needs_its_place() {
     let p = plan("-e /dev/shm/items -m 4000").unwrap();
     assert_eq!(p.memory_file.unwrap(), Path::new("/dev/shm/items"));
     assert_eq!(plan("").unwrap().memory_file, None);
+    let error = plan("-e /dev/shm/items -P /dev/shm/items").unwrap_err().to_string();
+    assert_eq!(error, "-e and -P are both /dev/shm/items: give the pid file another name");
     // Items, and 2 MB that say what they are.
     assert!(plan("-e /x -m 4095").is_ok(), "whole pages");
     let error = plan("-e /dev/shm/items -m 4096").unwrap_err().to_string();
