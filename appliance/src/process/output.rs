@@ -15,7 +15,7 @@ const WAIT_MS: u16 = 500;
 /// A pipe that is ready takes so many bytes at once (`PIPE_BUF`).
 const PIECE_BYTES: usize = 4096;
 
-/// The last wait was in vain.
+/// The last wait ended without room.
 static STALLED: AtomicBool = AtomicBool::new(false);
 
 /// Writes to a stream without waiting for long.
