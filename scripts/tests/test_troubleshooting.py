@@ -24,7 +24,7 @@ def quoted(page):
 def sources():
     """All that the program's sources say, strings that go over several lines joined."""
     crates = ("appliance", "dataplane", "driver-shim", "gpu")
-    files = [f for crate in crates for f in sorted((ROOT / crate).glob("**/src/**/*.rs"))]
+    files = [f for crate in crates for f in sorted((ROOT / crate).glob("**/src/**/*.*")) if f.suffix in (".rs", ".c")]
     text = "\n".join(f.read_text() for f in files)
     # What is filled in stands for anything in the page.
     return re.sub(r"\\\n\s*", "", text)
