@@ -246,8 +246,8 @@ fn known<'t>(text: &'t [u8], desc: &ReqDesc) -> Known<'t> {
     let start = usize::from(guessed.off).checked_sub(desc.payload_off.into());
     let key = start.and_then(|start| text.get(start..start + usize::from(guessed.len)));
     let hint = match (desc.verdict, guessed.hint) {
-        (Verdict::HINTED, Hint::HIT) => Supposed::At(Location(guessed.location)),
-        (Verdict::HINTED, Hint::MISS) => Supposed::Unknown,
+        (Verdict::STRICT_HINTED, Hint::HIT) => Supposed::At(Location(guessed.location)),
+        (Verdict::STRICT_HINTED, Hint::MISS) => Supposed::Unknown,
         _ => Supposed::Nothing,
     };
     let hash = (desc.hash != 0).then_some(KeyHash(desc.hash));
