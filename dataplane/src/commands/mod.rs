@@ -36,7 +36,7 @@ pub(crate) use ctx::Known;
 pub use ctx::{Ctx, Flow, Rest};
 pub(crate) use get::Bytes;
 pub use memcache::sink::{Buffer, Sender};
-pub(crate) use store::{plain as plain_stored, unwatched as store_unwatched};
+pub(crate) use store::{plain_stored, store_unwatched};
 
 use crate::observe::Kind;
 use memcache::{Command, Form, KEY_MAX_BYTES, Outcome, Reply, Sink, Verb};
