@@ -34,7 +34,7 @@ use crate::startup::plan::ClientsPlan;
 use accepting::{Turns, accept_on};
 use connection::PARTING_MAX;
 use dataplane::commands::Ahead;
-use dataplane::commands::admission::Users;
+use dataplane::commands::login::Users;
 use dataplane::observe::Server;
 use drain::{Drain, Ended};
 use handshake::Handshakes;

@@ -7,14 +7,14 @@
 //!
 //! In: a [`Command`], where it is carried out ([`Ctx`]) and where its answer goes. Out: the answer,
 //! and whether the conversation goes on ([`Flow`]). [`Conversation`] does it for the bytes of a
-//! connection, once [`admission`] lets it begin; stage 6 (`execute`) for datagrams, whose usual
+//! connection, once [`login`] lets it begin; stage 6 (`execute`) for datagrams, whose usual
 //! `get` and `set` do not come by here (`fast_path`, `fast_get`, `fast_set`). Never fails: what the store refuses is an answer.
 
 // What carries them out.
-pub mod admission;
 mod ahead;
 mod conversation;
 mod ctx;
+pub mod login;
 mod one_sided;
 pub(crate) mod work;
 // A file for each verb.

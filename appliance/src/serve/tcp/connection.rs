@@ -8,7 +8,7 @@ use super::pool::{OUT_BYTES, SMALL_BYTES, TURN_OUT_BYTES};
 use super::shared::{End, ThreadShared, answer, send_some};
 use super::transport::Stream;
 use super::waiting::idle;
-use dataplane::commands::admission::Login;
+use dataplane::commands::login::Login;
 use dataplane::commands::{Conversation, PARTING_MAX_NS};
 use dataplane::observe::watch::{self, BUFFER_BYTES, Watching};
 use dataplane::observe::{Conn, ConnState, Transport};
@@ -164,14 +164,14 @@ pub(super) async fn converse(
         conn.has_command(came);
         let mut out = shared.spare_output.take();
         if !login.is_open() {
-            let admission = login.advance(input.unread(), &shared.ops, &mut out);
-            input.at += admission.consumed;
+            let progress = login.advance(input.unread(), &shared.ops, &mut out);
+            input.at += progress.consumed;
             if !login.is_open() {
                 input.settle(stream, &shared.spare_input, false)?;
                 if let Some(sent) = send(stream, shared, conn, &mut out)? {
                     large::finish_sending(stream, shared, &mut input, &mut out, sent).await?;
                 }
-                if admission.close {
+                if progress.close {
                     return Ok(Some(End::Conversation));
                 }
                 input.rest(&shared.spare_input)?;

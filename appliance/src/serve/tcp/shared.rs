@@ -5,7 +5,7 @@ use super::input::{Input, Spare};
 use super::pool::{Charge, Pool, SMALL_BYTES};
 use super::transport::Stream;
 use super::waiting::Waiting;
-use dataplane::commands::admission::Users;
+use dataplane::commands::login::Users;
 use dataplane::commands::{Ahead, Buffer, Conversation, Ctx, Progress, Sender};
 use dataplane::observe::{OpCounters, Server};
 use std::cell::{Cell, RefCell};
