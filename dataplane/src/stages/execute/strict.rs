@@ -300,17 +300,6 @@ fn is_end(command: &Command<'_>) -> bool {
     matches!(command.verb, Verb::Quit)
 }
 
-/// Whether UDP is not the place for this command (D13).
-fn for_tcp(command: &Command<'_>) -> bool {
-    match command.verb {
-        Verb::Stats(what) => what.is_some(),
-        Verb::Flush { .. } | Verb::FlushPrefix { .. } | Verb::Verbosity | Verb::Admin(_) => true,
-        Verb::Get(_) | Verb::Fetch(_) | Verb::Store(_) | Verb::Delete(_) | Verb::Arith(_) => false,
-        Verb::Touch(_) | Verb::Debug { .. } | Verb::Rdma(_) | Verb::Noop => false,
-        Verb::Version | Verb::Quit | Verb::Refused(_) => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
