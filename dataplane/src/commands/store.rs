@@ -105,6 +105,6 @@ pub(crate) fn plain_stored(ctx: &mut Ctx<'_>, set: &PlainSet<'_>) -> &'static [u
 pub(crate) fn store_unwatched(ctx: &mut Ctx<'_>, set: HashedSet<'_>) -> Option<&'static [u8]> {
     let HashedSet { key, value, .. } = set;
     let result = verbs::set_reserved(ctx.session, set);
-    ctx.observer.set(ctx.session, key, value.len(), result);
+    ctx.observer.unwatched_set_part(ctx.session, key, value.len(), result);
     result.is_err().then(|| line(&outcome(result)))
 }
