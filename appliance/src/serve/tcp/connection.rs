@@ -75,7 +75,7 @@ pub(super) async fn finish(
             return end;
         }
     };
-    conn.is(ConnState::Closing);
+    conn.set_state(ConnState::Closing);
     // On the heap: every connection would have to hold space for it.
     let _ = timeout(most, Box::pin(part(stream))).await;
     end
@@ -129,7 +129,7 @@ pub(super) async fn converse(
         } else {
             // A line without its end may end with any byte.
             let wants = dialogue.as_ref().map_or(0, |dialogue| dialogue.conversation.wants());
-            conn.is(match wants > input.unread().len() + 1 {
+            conn.set_state(match wants > input.unread().len() + 1 {
                 _ if in_refused => ConnState::Swallowing,
                 true => ConnState::ReadingRest,
                 false => ConnState::Reading,
@@ -223,7 +223,7 @@ async fn answer_all<'s>(
             large::finish_sending(stream, shared, input, out, sent).await?;
         }
         if let Some(watching) = conversation.take_watching() {
-            conn.is(ConnState::Watching);
+            conn.set_state(ConnState::Watching);
             return watched(stream, shared, (input, take(out)), watching).await.map(Some);
         }
         if progress.close {
@@ -305,7 +305,7 @@ fn send(
     if out.is_empty() {
         return Ok(None);
     }
-    conn.is(ConnState::Writing);
+    conn.set_state(ConnState::Writing);
     let sent = send_some(stream, shared, out)?;
     if sent < out.len() {
         return Ok(Some(sent));

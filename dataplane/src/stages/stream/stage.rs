@@ -475,7 +475,7 @@ impl Streams {
             } else {
                 connection.converse(&mut self.shared, now_ns)
             };
-            self.conns.is(slot, connection.state(next), now_ns);
+            self.conns.set_state(slot, connection.state(next), now_ns);
             next
         } else {
             if phase == Phase::Ended {
