@@ -5,7 +5,7 @@
 
 mod plain;
 
-use super::ctx::{Ctx, Flow, Rest};
+use super::ctx::{Ctx, Flow, Rest, Turn};
 use super::execute;
 use super::rdma::Pair;
 use crate::observe::watch::Watching;
@@ -245,18 +245,18 @@ impl Conversation {
             requests += 1;
             self.wait_for = 0;
             let begun = std::mem::replace(&mut self.begun, Begun::Nothing);
-            ctx.dump_from = Cursor::default();
+            let mut dump_from = Cursor::default();
             let parsed = match begun {
                 Begun::Get(get) => get.parsed(rest),
                 Begun::Nothing | Begun::Line { .. } => dialect.parse(rest, self.item_max_bytes),
                 Begun::Dump(from) => {
-                    ctx.dump_from = from;
+                    dump_from = from;
                     dialect.parse(rest, self.item_max_bytes)
                 }
             };
             match parsed {
                 Parsed::Command { command, used } => {
-                    ctx.keys_max = KEYS_PER_TURN;
+                    ctx.turn = Turn { keys_max: KEYS_PER_TURN, dump_from };
                     match execute(ctx, &command, &mut out) {
                         Flow::Continue => {}
                         Flow::Rest(what) => {
