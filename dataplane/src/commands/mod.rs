@@ -31,7 +31,7 @@ mod store;
 mod touch;
 
 pub use ahead::Ahead;
-pub use conversation::{Conversation, PARTING_MAX_NS, Progress};
+pub use conversation::{Conversation, DRAIN_QUIET_NS, DRAIN_REST_MAX_NS, PARTING_MAX_NS, Progress};
 pub(crate) use ctx::Known;
 pub use ctx::{Ctx, Flow, Rest};
 pub(crate) use get::Bytes;

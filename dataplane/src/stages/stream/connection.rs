@@ -35,11 +35,6 @@ pub const CONNECTION_BYTES: u64 = (IN_BYTES + OUT_BYTES + STATE_BYTES) as u64;
 /// Free bytes in the send buffer from which on requests are answered: most replies fit, and acknowledgements
 /// that come one by one do not make a turn each.
 const ROOM_MIN_BYTES: usize = OUT_BYTES / 4;
-/// When the service stops: how long the rest of a request is waited for, and a client that goes on
-/// asking is served,
-const REST_MAX_NS: u64 = 1_000_000_000;
-/// and how long nothing must have come before the end.
-const QUIET_NS: u64 = 50_000_000;
 /// What a connection that has memory of the spill must move,
 pub(super) const PACE_BYTES: usize = 64 << 10;
 /// in that time, while others may wait for it.
@@ -356,7 +351,7 @@ impl Connection {
         shared: &mut WorkerShared,
         now_ns: u64,
     ) -> Next {
-        if self.stopping.is_some_and(|since| now_ns >= since + REST_MAX_NS) {
+        if self.stopping.is_some_and(|since| now_ns >= since + DRAIN_REST_MAX_NS) {
             self.machine.read_no_more();
         }
         loop {
@@ -473,13 +468,13 @@ impl Connection {
     /// How long a connection that has answered all that it can is served, if the service stops `since`.
     fn serves_until(&self, since: u64) -> u64 {
         let in_request = self.has_input() || self.long_input.is_some() || self.is_in_midst();
-        let last = since + REST_MAX_NS;
-        if in_request { last } else { last.min(since.max(self.moved_ns) + QUIET_NS) }
+        let last = since + DRAIN_REST_MAX_NS;
+        if in_request { last } else { last.min(since.max(self.moved_ns) + DRAIN_QUIET_NS) }
     }
 
     /// Whether the client has got the end, has taken all that it was owed, and does not end its side.
     pub(super) fn is_left(&self, now_ns: u64) -> bool {
-        self.machine.has_said_all() && now_ns > self.moved_ns + QUIET_NS
+        self.machine.has_said_all() && now_ns > self.moved_ns + DRAIN_QUIET_NS
     }
 
     /// Whether nothing more will come.
