@@ -135,8 +135,8 @@ pub(super) fn has_enough(input: &[u8], before: usize, wants: usize) -> bool {
     }
 }
 
-/// No buffer of the spill for a request that is longer than the receive buffer.
-pub(super) const NO_BUFFER: Progress = Progress { needs: 1, ..NOTHING };
+/// A request is longer than the receive buffer: it needs a buffer of the spill, and there is none.
+pub(super) const NO_BUFFER: Progress = Progress { needs: IN_BYTES + 1, ..NOTHING };
 pub(super) const NOTHING: Progress =
     Progress { consumed: 0, close: false, more: false, needs: 0, full: false };
 
