@@ -31,6 +31,7 @@ pub struct Conversation {
     begun: Begun,
     /// The client watches, and says nothing more that matters.
     watching: Option<Watching>,
+    /// The queue pair that the client may have, or has.
     pair: Pair,
     /// What came could not be followed.
     is_lost: bool,
@@ -51,11 +52,11 @@ struct RefusedBlock {
 
 /// How long a client may take to receive the last replies of a connection that we end, and to end its side.
 pub const PARTING_MAX_NS: u64 = 2_000_000_000;
-/// Keys of one `get` that are looked up before others have a turn: 0.1 ms.
 /// When the service stops: how long nothing must have come of a connection before it is closed,
 pub const DRAIN_QUIET_NS: u64 = 50_000_000;
 /// and how long the rest of a request is waited for, and a client that goes on asking is served.
 pub const DRAIN_REST_MAX_NS: u64 = 1_000_000_000;
+/// Keys of one `get` that are looked up before others have a turn: 0.1 ms.
 const KEYS_PER_TURN: u64 = 1024;
 
 /// What is done of a request that has not come to its end.
