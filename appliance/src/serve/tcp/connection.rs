@@ -295,7 +295,8 @@ async fn watch(stream: &mut Stream, shared: &ThreadShared, watching: Watching) -
     }
 }
 
-/// The same, of what is gathered. Empties `out` if that was all; otherwise says how much it was.
+/// Writes `out` to the socket, as far as the kernel takes it at once. Empties it if that was all; otherwise
+/// returns how much it was.
 fn send(
     stream: &mut Stream,
     shared: &ThreadShared,
