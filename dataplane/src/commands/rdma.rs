@@ -1,7 +1,7 @@
 //! `rdma`: connects a queue pair for one-sided reads.
 //!
-//! In: the client's side of the pair. Out: our side. Fails: where there are no one-sided reads, it is refused as any other
-//! command that memcached does not have.
+//! In: the client's side of the pair. Out: our side. Fails: where there are no one-sided reads, it is refused as any
+//! other command that memcached does not have.
 
 use super::ctx::{Ctx, Flow};
 use crate::observe::Server;

@@ -193,8 +193,8 @@ impl Connection {
     }
 
     /// A segment of the client's came by this way. The second in a row moves the connection there: nothing
-    /// sums an Ethernet header, and where only one side talks, a wrong one would not be mended. One whose sequence and acknowledgement numbers
-    /// are not the connection's says nothing, wherever it came from.
+    /// sums an Ethernet header, and where only one side talks, a wrong one would not be mended. One whose sequence and
+    /// acknowledgement numbers are not the connection's says nothing, wherever it came from.
     #[inline]
     pub(super) fn note_l2(&mut self, l2: L2Header, segment: &Tcp<'_>) {
         if self.l2 != l2 || !self.other_l2.is_empty() {

@@ -274,8 +274,8 @@ impl Machine {
         segment.seq().wrapping_sub(number(self.socket.expected())).wrapping_add(1 << 30) <= 1 << 31
     }
 
-    /// Whether its sequence and acknowledgement numbers are those that the connection is at, which no stranger guesses: it acknowledges
-    /// what is under way, and begins within a window of what is expected. Its SYN is, too.
+    /// Whether its sequence and acknowledgement numbers are those that the connection is at, which no stranger
+    /// guesses: it acknowledges what is under way, and begins within a window of what is expected. Its SYN is, too.
     pub(super) fn is_expected(&self, segment: &Tcp<'_>) -> bool {
         let length = |n: usize| u32::try_from(n).unwrap_or(u32::MAX / 2);
         let acknowledged = segment.ack().wrapping_sub(number(self.socket.unacknowledged()));
