@@ -14,7 +14,7 @@ from pathlib import Path
 
 FOLDERS = [
     "driver-shim/src", "gpu/src", "dataplane/base/src", "dataplane/wire/src", "dataplane/memcache/src", "dataplane/store/src", "dataplane/src",
-    "appliance/src", "tools/src",
+    "appliance/src", "tools/client/src", "tools/src",
 ]
 
 REEXPORT = re.compile(r"\bpub(?:\([^)]*\))?\s+use\s+([^;]+);")

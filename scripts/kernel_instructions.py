@@ -525,13 +525,13 @@ def text_of(i, n, kind):
     if kind != "plain" and i % 4 == 1:
         keys = [key_of((i + 17 * nth) % n) for nth in range(3)]
         several = (b"get " + b" ".join(keys) + b"\r\n", "READY", 3, 3)
-        meta = (b"mg " + keys[0] + b" v t f\r\n", "HINTED", 1, 1)
+        meta = (b"mg " + keys[0] + b" v t f\r\n", "STRICT_HINTED", 1, 1)
         gets = (b"gets " + keys[0] + b"\r\n", "READY", 1, 1)
         if kind == "mixed":
             return [several, meta, gets, (b"get nobody-knows-me1\r\n", "READY", 0, 1)][i // 4 % 4]
         head = struct.pack(">BBHBBHIIQ", 0x80, 0x0C, len(keys[0]), 0, 0, 0, len(keys[0]), 7, 9)
         return [
-            several, meta, gets, (head + keys[0], "HINTED", 1, 1), (b"get " + keys[0] + b"\n", "READY", 1, 1),
+            several, meta, gets, (head + keys[0], "STRICT_HINTED", 1, 1), (b"get " + keys[0] + b"\n", "READY", 1, 1),
             (b"get " + keys[0] + b"\t\r\n", "SLOW", 0, 0), (b"", "BAD", 0, 0),
             (b"mn\r\n", "SLOW", 0, 0),
         ][i // 4 % 8]
@@ -547,7 +547,7 @@ class Batch:
         self.top = 4096
         self.params = bytearray(layout.size["GetParams"])
         put, of = layout.put, layout.at
-        packets, place, arrived = self.take(n * SLOT_BYTES), self.take(layout.size["RingSlot"]), self.take(64)
+        packets, slot, arrived = self.take(n * SLOT_BYTES), self.take(layout.size["RingSlot"]), self.take(64)
         entries, self.descs = self.take(n * layout.size["Entry"]), self.take(n * layout.size["ReqDesc"])
         self.texts = [text_of(i, n, kind) for i in range(n)]
         for i, (text, _, _, _) in enumerate(self.texts):
@@ -555,12 +555,12 @@ class Batch:
             self.memory[at:at + len(frame)] = frame
             put(self.memory, entries + i * layout.size["Entry"], "Entry", slot=i, off=FRAME_OFF, len=len(frame),
                 l3=14, l4=34, flags=layout.numbers["ENTRY_IP_GOOD"] | layout.numbers["ENTRY_UDP_GOOD"])
-        put(self.memory, place, "Order", entries=entries, descs=self.descs, replies=0, n=n, now=NOW, rung=5)
-        put(self.params, 0, "GetParams", place=place, arrived=arrived)
+        put(self.memory, slot, "Order", entries=entries, descs=self.descs, prebuilt=0, n=n, now=NOW, number=5)
+        put(self.params, 0, "GetParams", ring_slot=slot, arrived=arrived)
         put(self.params, of("GetParams", "packets"), "PacketRegion", base=packets, slot_bytes=SLOT_BYTES, slots=n)
         index = of("GetParams", "index")
         put(self.params, index + of("Index", "key"), "HashKey", k0=K0, k1=K1)
-        self.place = place
+        self.ring_slot = slot
         (self.fill_cuckoo if cuckoo else self.fill_setassoc)(index)
 
     def take(self, size):
@@ -606,7 +606,7 @@ class Batch:
     def check(self):
         """Whether the descriptors are right, but for where keys stand."""
         layout, memory = self.layout, self.memory
-        assert layout.get(memory, self.place, "RingSlot", "done") == 5, "the batch was not finished"
+        assert layout.get(memory, self.ring_slot, "RingSlot", "done") == 5, "the batch was not finished"
         for i, (_, verdict, hits, keys) in enumerate(self.texts):
             at = self.descs + i * layout.size["ReqDesc"]
             assert memory[at] == layout.numbers[f"VERDICT_{verdict}"], f"request {i}: the verdict is {memory[at]}"

@@ -88,7 +88,7 @@ pub enum Answer {
     Neighbour,
 }
 
-/// One worker's doorkeeper.
+/// One worker's rate limiter.
 #[derive(Debug)]
 pub struct Gate {
     sources: Option<Sources>,

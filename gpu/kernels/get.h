@@ -100,7 +100,7 @@ __device__ __forceinline__ void get_plain(const Index &index, u32 mine, GetShare
   u32 off = key.off | key.len << 16;
   store16(words, make_uint4(VERDICT_READY | VERB_GET << 16 | 1 << 24, off + (6 << 16) - 4, 0, 0));
   store16(words + 4, make_uint4(off | found.hint << 24, found.location, 0, 0));
-  if (Search::KNOWS_VALUES && s.work.order.replies) keep_values(s, mine, found);
+  if (Search::KNOWS_VALUES && s.work.order.prebuilt) keep_values(s, mine, found);
 }
 
 // What helpers do beside the main warps. All lanes of a warp take part, for votes.
@@ -144,7 +144,7 @@ __device__ __forceinline__ void get_requests(const PacketRegion &packets, const 
   __syncthreads();
 
   if (helper) store_descs(s, count_from(s, first), mine, at<ReqDesc>(order.descs) + first);
-  if (!order.replies) return;
+  if (!order.prebuilt) return;
   if constexpr (Search::HAS_ROWS) {
     reply_by_rows(packets, index.rows, first, mine, count_from(s, first), s);
     return;
@@ -162,7 +162,7 @@ __device__ __forceinline__ void get_requests(const PacketRegion &packets, const 
     }
   }
   __syncthreads();
-  if (helper) store_heads(s, n, mine, at<ReplyHead>(order.replies) + first);
+  if (helper) store_heads(s, n, mine, at<ReplyHead>(order.prebuilt) + first);
 }
 
 // The part of a batch that `s.work` names, and the completion number if the others are done. `arrived`
@@ -189,14 +189,14 @@ __device__ inline void get_batch(const PacketRegion &packets, const Index &index
     *arrived = 0;
     __threadfence();
   }
-  store_release(&at<RingSlot>(s.work.place)->done, s.work.order.rung);
+  store_release(&at<RingSlot>(s.work.ring_slot)->done, s.work.order.number);
 }
 
 // A batch by launch: blocks of any number share it.
 template <class Search> __device__ inline void get(const GetParams &p, GetShared &s) {
   if (threadIdx.x == 0) {
-    s.work.order = at<const RingSlot>(p.place)->order;
-    s.work.place = p.place;
+    s.work.order = at<const RingSlot>(p.ring_slot)->order;
+    s.work.ring_slot = p.ring_slot;
     s.work.part = u16(blockIdx.x);
     s.work.parts = u16(gridDim.x);
   }

@@ -12,7 +12,7 @@ enum : u32 { GET_SHARED_BYTES = 46656, DIGEST_SHARED_BYTES = 16896,
 // Entry.flags
 enum : u8 { ENTRY_IPV6 = 1, ENTRY_IP_GOOD = 2, ENTRY_UDP_GOOD = 4, ENTRY_LIMITED = 8 };
 // ReqDesc.verdict
-enum : u8 { VERDICT_SLOW = 0, VERDICT_READY = 1, VERDICT_BAD = 2, VERDICT_HINTED = 3 };
+enum : u8 { VERDICT_SLOW = 0, VERDICT_READY = 1, VERDICT_BAD = 2, VERDICT_STRICT_HINTED = 3 };
 // ReqDesc.reason
 enum : u8 {
   REASON_NONE = 0,
@@ -135,9 +135,9 @@ struct Index {
 
 // What the host orders: a batch, and its number in its ring.
 struct Order {
-  u64 entries, descs, replies;
+  u64 entries, descs, prebuilt;
   u16 n, now;
-  u32 rung;
+  u32 number;
 };
 
 // A slot of a submission ring, in mapped host memory: the host's line, then the device's.
@@ -157,7 +157,7 @@ struct alignas(128) Doorbells {
 // A part of a batch, or without parts the end of the block that takes it.
 struct alignas(64) Work {
   Order order;
-  u64 place;
+  u64 ring_slot;
   // The word of `ServeParams.arrived` that counts the batch's parts.
   u32 arrived;
   u16 part, parts;
@@ -180,15 +180,15 @@ struct alignas(128) WorkQueue {
 struct GetParams {
   PacketRegion packets;
   Index index;
-  u64 place, arrived;
+  u64 ring_slot, arrived;
 };
 
 struct ServeParams {
   PacketRegion packets;
   Index index;
-  u64 doorbells, places, arrived, queue;
-  // Places of a ring and parts in the queue: powers of two, or the second less 1.
-  u32 ring_places, queue_mask, patience_ms, batches_max;
+  u64 doorbells, ring_slots, arrived, queue;
+  // Slots of a ring and parts in the queue: powers of two, or the second less 1.
+  u32 slots_per_ring, queue_mask, patience_ms, batches_max;
 };
 
 struct Op {

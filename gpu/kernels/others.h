@@ -166,7 +166,7 @@ __device__ __forceinline__ void get_asked(const PacketRegion &packets, const Ind
     found = Search::look_up(index, s.work.order.now, key, hash, kind);
   }
   store_shared8(&s, desc, where | found.hint << 24, found.location);
-  if (Search::KNOWS_VALUES && s.work.order.replies) keep_values(s, request_of(s, desc), found);
+  if (Search::KNOWS_VALUES && s.work.order.prebuilt) keep_values(s, request_of(s, desc), found);
 }
 
 // A helper warp's requests that are not plain: a lane for each that has one, then one for each of

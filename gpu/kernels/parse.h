@@ -71,7 +71,7 @@ __device__ inline void parse_meta(const Frame &frame, u32 off, u32 end, DescRow 
   u32 len = word_end(frame, off, end) - off;
   if (len == 0 || len > KEY_BYTES_MAX) return;
   desc.key(0, off, len);
-  desc.begin(VERDICT_HINTED, REASON_NONE, VERB_META_GET, 1);
+  desc.begin(VERDICT_STRICT_HINTED, REASON_NONE, VERB_META_GET, 1);
 }
 
 // By what the verb of a binary get differs from VERB_BINARY_GET, which this is its first word of, at bit AT: whether its
@@ -93,7 +93,7 @@ __device__ inline void parse_binary(const Frame &frame, u32 off, u32 len, DescRo
   if (key_len == 0 || key_len > KEY_BYTES_MAX || frame.half(off + 10) != key_len) return;
   if (len != BINARY_HEADER_BYTES + key_len) return;
   desc.key(0, off + BINARY_HEADER_BYTES, key_len);
-  desc.begin(VERDICT_HINTED, REASON_NONE, VERB_BINARY_GET | has_key_back<0>(frame.word(off)), 1);
+  desc.begin(VERDICT_STRICT_HINTED, REASON_NONE, VERB_BINARY_GET | has_key_back<0>(frame.word(off)), 1);
 }
 
 // Fills in the descriptor, but for the hints.

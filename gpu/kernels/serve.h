@@ -42,14 +42,14 @@ struct Poller {
   }
 
   // Puts `parts` parts of an order into the queue, a lane a part. The same in all lanes.
-  __device__ inline void give(const ServeParams &p, uint4 low, uint4 high, u64 place, u32 arrived,
-                              u32 parts) {
+  __device__ inline void give(const ServeParams &p, uint4 low, uint4 high, u64 ring_slot,
+                              u32 arrived, u32 parts) {
     for (u32 part = lane; part < parts; part += 32) {
       Work *to = vacant_work_at(p, given + part);
       store16(to, low);
       store16(reinterpret_cast<u8 *>(to) + 16, high);
       store16(reinterpret_cast<u8 *>(to) + 32,
-              make_uint4(u32(place), u32(place >> 32), arrived, part | parts << 16));
+              make_uint4(u32(ring_slot), u32(ring_slot >> 32), arrived, part | parts << 16));
       store_release_device(&to->ticket, given + part + 1);
     }
     given += parts;
@@ -63,16 +63,16 @@ struct Poller {
       u32 ordered = __ballot_sync(~0u, mine);
       if (!ordered) return;
       // All lanes read their orders side by side.
-      u64 place = 0;
+      u64 ring_slot = 0;
       u32 slot = 0;
       uint4 low = make_uint4(0, 0, 0, 0), high = low;
       if (mine) {
         u32 number = ((seen >> 8 * i) + 1) & 0xff;
         u32 ring = DOORBELLS_PER_LANE * lane + i - CONTROL_BYTES;
-        slot = ring * p.ring_places + (number & (p.ring_places - 1));
-        place = p.places + u64(slot) * sizeof(RingSlot);
-        low = load16(at<const u8>(place));
-        high = load16(at<const u8>(place) + 16);
+        slot = ring * p.slots_per_ring + (number & (p.slots_per_ring - 1));
+        ring_slot = p.ring_slots + u64(slot) * sizeof(RingSlot);
+        low = load16(at<const u8>(ring_slot));
+        high = load16(at<const u8>(ring_slot) + 16);
         seen = (seen & ~(0xffu << 8 * i)) | number << 8 * i;
       }
       for (; ordered; ordered &= ordered - 1) {
@@ -80,7 +80,8 @@ struct Poller {
         uint4 first = shuffle16(low, from), second = shuffle16(high, from);
         u32 n = second.z & 0xffff;
         u32 parts = n > GET_REQUESTS ? (n + GET_REQUESTS - 1) / GET_REQUESTS : 1;
-        give(p, first, second, __shfl_sync(~0u, place, from), __shfl_sync(~0u, slot, from), parts);
+        give(p, first, second, __shfl_sync(~0u, ring_slot, from), __shfl_sync(~0u, slot, from),
+             parts);
         batches++;
       }
     }

@@ -29,7 +29,7 @@ __device__ __forceinline__ uint4 facts_of(const RowTable &table, u32 way) {
 // Whether each key has a row, and the kind of reply is one that the host takes.
 __device__ __forceinline__ bool has_rows(DescRow desc) {
   u32 verdict = desc.verdict(), n_keys = desc.n_keys();
-  bool has = int(n_keys > 0) & (int(verdict == VERDICT_READY) | int(verdict == VERDICT_HINTED));
+  bool has = int(n_keys > 0) & (int(verdict == VERDICT_READY) | int(verdict == VERDICT_STRICT_HINTED));
 #pragma unroll 1
   for (u32 i = 0; has && i < n_keys; i++) has = desc.hint(i) == HINT_ROW;
   return has;
@@ -146,5 +146,5 @@ __device__ __forceinline__ void reply_by_rows(const PacketRegion &packets, const
       begin_reply(open_frame(packets, entry, s.frames[mine]), entry, desc, join_facts(table, desc), row);
   }
   __syncthreads();
-  store_replies(table, s, n, at<WholeReply>(s.work.order.replies) + first);
+  store_replies(table, s, n, at<WholeReply>(s.work.order.prebuilt) + first);
 }

@@ -216,7 +216,7 @@ int enter_and_wait(const char *call) {
 void make_wrong(const Launch &launch) {
   GetParams params;
   memcpy(&params, launch.params.data(), sizeof params);
-  const Order &order = at<const RingSlot>(params.place)->order;
+  const Order &order = at<const RingSlot>(params.ring_slot)->order;
   if (order.n) at<ReqDesc>(order.descs)->keys[0].location ^= 1;
 }
 

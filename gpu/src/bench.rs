@@ -69,7 +69,8 @@ pub struct Bench {
     sizes: Sizes,
     kind: IndexKind,
     hash_key: HashKey,
-    rung: u32,
+    /// Number of the newest batch.
+    number: u32,
     /// Number of the last launch of an update.
     launches: u32,
     /// A kernel did not end: what it uses must stay.
@@ -92,7 +93,7 @@ struct Memory {
     lengths: Column<u32>,
     hashes: Column<u64>,
     sums: Column<u32>,
-    place: HostMemory,
+    ring_slot: HostMemory,
     doorbells: HostMemory,
     queue: CardMemory,
     totals: CardMemory,
@@ -139,7 +140,7 @@ impl Bench {
             lengths: Column::mapped(card, sizes.slots as usize)?,
             hashes: Column::mapped(card, sizes.slots as usize)?,
             sums: Column::mapped(card, sizes.slots as usize)?,
-            place: HostMemory::mapped(card, size_of::<RingSlot>())?,
+            ring_slot: HostMemory::mapped(card, size_of::<RingSlot>())?,
             doorbells: HostMemory::mapped(card, size_of::<Doorbells>())?,
             queue: CardMemory::new(
                 card,
@@ -156,7 +157,7 @@ impl Bench {
             sizes,
             kind,
             hash_key,
-            rung: 0,
+            number: 0,
             launches: 0,
             stuck: false,
             serving: false,
@@ -203,9 +204,9 @@ impl Bench {
         matches!(self.kind, IndexKind::Setassoc { .. })
     }
 
-    /// Puts a batch in its place and rings.
+    /// Puts a batch in its slot and rings the doorbell.
     fn ring(&mut self, entries: &[Entry], now: u32, with_heads: bool) {
-        self.rung += 1;
+        self.number += 1;
         let memory = &mut *self.memory;
         memory.entries.clear();
         for &entry in entries {
@@ -217,14 +218,14 @@ impl Bench {
         let order = Order {
             entries: memory.entries.at(),
             descs: memory.descs.at(),
-            replies: if with_heads { memory.heads.at() } else { DevAddr(0) },
+            prebuilt: if with_heads { memory.heads.at() } else { DevAddr(0) },
             n: u16::try_from(memory.entries.len()).unwrap_or(0),
             now: (now & 0xffff) as u16,
-            rung: self.rung,
+            number: self.number,
         };
-        // SAFETY: memory of a place's size and more, on a page; its kernel, if one runs, looks at
+        // SAFETY: memory of a slot's size and more, on a page; its kernel, if one runs, looks at
         // nothing but the doorbells before they ring.
-        unsafe { memory.place.start().cast::<Order>().write(order) };
+        unsafe { memory.ring_slot.start().cast::<Order>().write(order) };
         if self.serving
             && let [doorbell, ..] = &self.doorbells().rung
         {
@@ -248,7 +249,7 @@ impl Bench {
         let params = GetParams {
             packets: self.packets(),
             index: self.index(),
-            place: self.memory.place.at(),
+            ring_slot: self.memory.ring_slot.at(),
             arrived: self.memory.arrived.at(),
         };
         let kernel = if self.is_setassoc() { Kernel::GetSetassoc } else { Kernel::GetCuckoo };
@@ -276,10 +277,10 @@ impl Bench {
             packets: self.packets(),
             index: self.index(),
             doorbells: self.memory.doorbells.at(),
-            places: self.memory.place.at(),
+            ring_slots: self.memory.ring_slot.at(),
             arrived: self.memory.arrived.at(),
             queue: self.memory.queue.at(),
-            ring_places: 1,
+            slots_per_ring: 1,
             queue_mask: QUEUED - 1,
             patience_ms,
             batches_max: exit_after,
@@ -454,8 +455,8 @@ impl Bench {
     fn is_done(&self) -> bool {
         // SAFETY: zeroed memory of that size and more, on a page, borrowed with the bench; what
         // kernels write there is atomic.
-        let place = unsafe { self.memory.place.start().cast::<RingSlot>().as_ref() };
-        place.done.load(Ordering::Acquire) == self.rung
+        let slot = unsafe { self.memory.ring_slot.start().cast::<RingSlot>().as_ref() };
+        slot.done.load(Ordering::Acquire) == self.number
     }
 
     fn wait_until(

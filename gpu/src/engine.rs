@@ -126,7 +126,7 @@ pub enum Outcome {
 
 /// Stage 5. Finds out what was asked and where it probably is; answers nothing itself.
 ///
-/// Never blocks: `submit` refuses when no place is free, `poll` returns at once.
+/// Never blocks: `submit` refuses when as many batches are in flight as may be, `poll` returns at once.
 pub trait Engine: Send {
     /// Name for people and counters.
     fn name(&self) -> &'static str;
@@ -136,7 +136,7 @@ pub trait Engine: Send {
         Box::new(Batch::new(id, capacity))
     }
 
-    /// Takes the batch, or gives it back when all places are taken, or when the engine is not open.
+    /// Takes the batch, or gives it back when as many are in flight as may be, or when the engine is not open.
     ///
     /// # Errors
     /// The batch itself, its entries untouched: try again after a `poll`.
@@ -149,7 +149,7 @@ pub trait Engine: Send {
     /// Batches submitted and not yet polled.
     fn in_flight(&self) -> usize;
 
-    /// Whether it takes batches, when there is a place: not after it has failed, and not for a while
+    /// Whether it takes batches, when one more may be in flight: not after it has failed, and not for a while
     /// after it was late.
     fn is_open(&self) -> bool {
         true

@@ -71,7 +71,8 @@ pub struct Entry {
     pub l4: u8,
     /// What is known already.
     pub flags: EntryFlags,
-    /// The owner's mark (the port it came from); engines leave it alone.
+    /// The owner's mark (the port it came from). Engines do not read it; kernels keep a request's
+    /// [`BadReason`] in their own copy of it.
     pub mark: u8,
 }
 
@@ -89,7 +90,7 @@ impl Verdict {
     pub const BAD: Self = Self(2);
     /// Parse it on the CPU with the strict parser; the keys listed are the ones it will look for,
     /// with their hints. One that has a whole reply is answered by that, without the parser.
-    pub const HINTED: Self = Self(3);
+    pub const STRICT_HINTED: Self = Self(3);
 }
 
 /// Why a datagram is not answered.
@@ -110,7 +111,7 @@ impl BadReason {
     pub const FRAME_MULTIPART: Self = Self(4);
 }
 
-/// What a `Ready` or `Hinted` request asks.
+/// What a `READY` or `STRICT_HINTED` request asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(transparent)]
 pub struct Verb(pub u8);
@@ -120,7 +121,7 @@ impl Verb {
     pub const GET: Self = Self(0);
     /// ASCII `gets`: with CAS ids.
     pub const GETS: Self = Self(1);
-    /// Binary GET or GETQ: `Hinted`, as all below.
+    /// Binary GET or GETQ: `STRICT_HINTED`, as all below.
     pub const BINARY_GET: Self = Self(2);
     /// Binary GETK or GETKQ: with the key.
     pub const BINARY_GETK: Self = Self(3);
@@ -175,7 +176,7 @@ pub struct ReqDesc {
     pub verdict: Verdict,
     /// Why, when it is `Bad`.
     pub reason: BadReason,
-    /// What it asks, when it is `Ready` or `Hinted`.
+    /// What it asks, when it is `READY` or `STRICT_HINTED`.
     pub verb: Verb,
     /// Keys in use.
     pub n_keys: u8,

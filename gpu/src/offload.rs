@@ -27,7 +27,7 @@ use crate::card::{Card, CardError};
 use crate::index::{FILTER_WORDS, Filter, IndexKind, Mirror};
 use crate::memory::PacketMemory;
 use crate::params::{BATCH_MAX, RINGS_MAX};
-use config::PLACES_MAX;
+use config::IN_FLIGHT_MAX;
 use custody::Custody;
 use grid::Grid;
 use recovery::Recovery;
@@ -83,7 +83,7 @@ impl Offload {
         let config = OffloadConfig {
             engines: config.engines.clamp(1, RINGS_MAX),
             batch_max: config.batch_max.clamp(1, BATCH_MAX),
-            places: config.places.clamp(1, PLACES_MAX),
+            in_flight_max: config.in_flight_max.clamp(1, IN_FLIGHT_MAX),
             ..config
         };
         let grid = match config.mode {

@@ -117,15 +117,15 @@ pub struct Order {
     pub entries: DevAddr,
     /// Room for a [`crate::ReqDesc`] each.
     pub descs: DevAddr,
-    /// Room for a [`crate::ReplyHead`] each, with rows for a [`crate::WholeReply`], or 0: none are
-    /// requested.
-    pub replies: DevAddr,
+    /// Room for what is prebuilt of each reply: a [`crate::ReplyHead`], or with rows a
+    /// [`crate::WholeReply`]; 0: nothing is.
+    pub prebuilt: DevAddr,
     /// Requests.
     pub n: u16,
     /// The low half of the store's clock, in seconds: what recency is stamped with.
     pub now: u16,
     /// The batch's number in its ring.
-    pub rung: u32,
+    pub number: u32,
 }
 
 /// A slot of a submission ring, in mapped host memory: the host's line, then the device's.
@@ -169,7 +169,7 @@ pub struct Work {
     /// The batch.
     pub order: Order,
     /// Its [`RingSlot`].
-    pub place: DevAddr,
+    pub ring_slot: DevAddr,
     /// Which word of [`ServeParams::arrived`] counts its parts.
     pub arrived: u32,
     /// Which part this is.
@@ -209,7 +209,7 @@ pub struct GetParams {
     /// What is looked up.
     pub index: Index,
     /// The batch's [`RingSlot`].
-    pub place: DevAddr,
+    pub ring_slot: DevAddr,
     /// A word of the device's own, 0 at first, by which blocks find out which is the last.
     pub arrived: DevAddr,
 }
@@ -225,16 +225,16 @@ pub struct ServeParams {
     pub index: Index,
     /// The [`Doorbells`].
     pub doorbells: DevAddr,
-    /// `ring_places` [`RingSlot`]s for each ring, one ring behind the other. A batch's is the one of its
-    /// number modulo `ring_places`.
-    pub places: DevAddr,
-    /// A word of the device's own for each place, 0 at first.
+    /// `slots_per_ring` [`RingSlot`]s for each ring, one ring behind the other. A batch's is the one of its
+    /// number modulo `slots_per_ring`.
+    pub ring_slots: DevAddr,
+    /// A word of the device's own for each slot, 0 at first.
     pub arrived: DevAddr,
     /// A [`WorkQueue`], and behind it `queue_mask` + 1 [`Work`]s: one for each part of all batches that
     /// may be out, and for each block, so that the polling warp seldom waits for a vacant one.
     pub queue: DevAddr,
-    /// Places of a ring: a power of two, at most 128.
-    pub ring_places: u32,
+    /// Slots of a ring: a power of two, at most 128.
+    pub slots_per_ring: u32,
     /// A power of two less 1.
     pub queue_mask: u32,
     /// Milliseconds without a change in the line after which the kernel takes the host for dead and

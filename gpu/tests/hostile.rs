@@ -37,7 +37,7 @@ fn config(mode: Mode) -> OffloadConfig {
         hash_key: HashKey { k0: 0, k1: 0 },
         engines: 64,
         batch_max: 4096,
-        places: 2,
+        in_flight_max: 2,
         deadline: PATIENCE,
         start_deadline: PATIENCE,
         multiprocessors: u32::MAX,
@@ -238,7 +238,7 @@ fn workers_with_large_batches_share_the_places() {
 #[test]
 fn sixty_four_workers_share_one_grid_that_stops_and_starts() {
     let card: Arc<dyn Card> = Arc::new(SimtCard::hostile(0, Hostile::default()));
-    let offload = offload(&card, OffloadConfig { places: 1, ..config(Mode::Persistent) });
+    let offload = offload(&card, OffloadConfig { in_flight_max: 1, ..config(Mode::Persistent) });
     let mut all = Vec::new();
     for requests in [32, 512, 4096] {
         let n = if requests == 32 { 62 } else { 1 };
@@ -304,7 +304,7 @@ fn changes_of_the_index_come_beside_kernels_that_stay() {
     let (_turn, _fake) = driver::driver();
     let card: Arc<dyn Card> = Arc::new(gpu::cuda::CudaCard::open(0).unwrap());
     // One place: what is mapped beside a kernel that runs is another test's matter.
-    let offload = offload(&card, OffloadConfig { places: 1, ..config(Mode::Persistent) });
+    let offload = offload(&card, OffloadConfig { in_flight_max: 1, ..config(Mode::Persistent) });
     let feed = Arc::new(Feed::new(64));
     let (source, schedule) = (Box::new(Nothing), Schedule::default());
     let mut updater = Updater::new(&offload, Arc::clone(&feed), source, schedule).unwrap();

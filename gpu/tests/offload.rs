@@ -75,7 +75,7 @@ fn config(mode: Mode, kind: IndexKind) -> OffloadConfig {
         hash_key: HashKey { k0: 0, k1: 0 },
         engines: 2,
         batch_max: 200,
-        places: 3,
+        in_flight_max: 3,
         deadline: PATIENCE,
         start_deadline: PATIENCE,
         multiprocessors: u32::MAX,
@@ -334,7 +334,7 @@ fn all_are_lost(mode: Mode, deadline: Duration, turn: impl Fn(&Switches)) -> Fau
             world.fill(&mut batch, &[b"one", b"two"]);
             refused.extend(engine.submit(batch).err());
         }
-        assert!(!refused.is_empty(), "there are three places");
+        assert!(!refused.is_empty(), "three are in flight");
         while engine.in_flight() > 0 {
             let (batch, outcome) = wait(&mut engine);
             assert_eq!((batch.entries.len(), batch.entries[1].slot), (2, 1));

@@ -82,7 +82,7 @@ impl World {
             hash_key: HASH_KEY,
             engines: ENGINES,
             batch_max: BATCH,
-            places: 1,
+            in_flight_max: 1,
             deadline: Duration::from_secs(5),
             start_deadline: PATIENCE,
             multiprocessors: u32::MAX,

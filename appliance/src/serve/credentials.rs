@@ -4,7 +4,7 @@
 //! every TCP thread, which answer whether a client's words are among them. A file that cannot be
 //! read, or not be understood, is refused with its reason, and what was read before stays.
 
-use dataplane::commands::admission::Users;
+use dataplane::commands::login::Users;
 use parking_lot::RwLock;
 use std::fs::File;
 use std::io::{self, Read};

@@ -27,7 +27,7 @@ use store::{Store, StoreError, StoreSource};
 
 /// Batches of one worker that may be with the GPU at once: with two workers enough to hide what
 /// the bus takes.
-pub(crate) const PLACES: usize = 4;
+pub(crate) const IN_FLIGHT_MAX: usize = 4;
 /// Hashes that wait for an updater: a tenth of a second of a million changes.
 const FEED_HASHES: usize = 1 << 17;
 /// Longest time for the first batch of all.
@@ -143,7 +143,7 @@ impl Gpu {
             hash_key: store.hash_key(),
             engines: plan.worker_cpus().len(),
             batch_max: plan.batch,
-            places: PLACES,
+            in_flight_max: IN_FLIGHT_MAX,
             deadline: Duration::from_millis(offload_plan.deadline_ms.into()),
             start_deadline: START_MAX,
             multiprocessors: offload_plan.multiprocessors.unwrap_or(u32::MAX),

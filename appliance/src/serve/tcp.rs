@@ -1,5 +1,5 @@
-//! The protocol over TCP and Unix sockets, for what UDP does not carry: mutations, large values,
-//! `stats`.
+//! The protocol over the kernel's TCP and Unix sockets, with every command: of kernel addresses always, of a
+//! `--port` with `--tcp kernel`. Otherwise workers serve the port's TCP (`dataplane::stages::stream`).
 //!
 //! In: bytes of kernel connections. Out: replies, in order. Each thread runs a runtime of its own, with one
 //! store session and one block of counters; connections share nothing else. Threads accept in turn (`accepting`). A connection reads only when everything it owes has been sent, and what it holds
@@ -34,11 +34,11 @@ use crate::startup::plan::ClientsPlan;
 use accepting::{Turns, accept_on};
 use connection::PARTING_MAX;
 use dataplane::commands::Ahead;
-use dataplane::commands::admission::Users;
+use dataplane::commands::login::Users;
 use dataplane::observe::Server;
 use drain::{Drain, Ended};
 use handshake::Handshakes;
-use handshake_thread::Helper;
+use handshake_thread::HandshakeThread;
 use input::Spare;
 use permit::ThreadConns;
 use pool::Pool;
@@ -131,15 +131,15 @@ impl TcpService {
         let mut threads = Vec::new();
         for (n, session) in sessions.into_iter().enumerate() {
             let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-            let helper = |all: &Arc<Handshakes>| {
+            let beside = |all: &Arc<Handshakes>| {
                 let cpus = cpus.clone();
-                let helper = Helper::start(n, move || {
+                let thread = HandshakeThread::start(n, move || {
                     affinity::keep_on(&cpus);
                     allocator::prepare_thread();
                 });
-                io::Result::Ok((Arc::clone(all), helper?))
+                io::Result::Ok((Arc::clone(all), thread?))
             };
-            let handshakes = handshakes.as_ref().map(helper).transpose()?;
+            let handshakes = handshakes.as_ref().map(beside).transpose()?;
             let own = |(l, turns): &(Source, Arc<Turns>)| Ok((l.try_clone()?, Arc::clone(turns)));
             let listeners = listeners.iter().map(own).collect::<io::Result<Vec<_>>>()?;
             let loads = Arc::clone(&loads);

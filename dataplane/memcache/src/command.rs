@@ -69,6 +69,24 @@ pub enum Verb<'a> {
     Refused(Refused<'a>),
 }
 
+impl Verb<'_> {
+    /// Whether it is refused over UDP, which is not the place for it.
+    #[inline]
+    pub fn is_for_tcp(&self) -> bool {
+        match self {
+            Self::Stats(what) => what.is_some(),
+            Self::Flush { .. } | Self::FlushPrefix { .. } | Self::Verbosity | Self::Admin(_) => {
+                true
+            }
+            Self::Get(_) | Self::Fetch(_) | Self::Store(_) | Self::Delete(_) | Self::Arith(_) => {
+                false
+            }
+            Self::Touch(_) | Self::Debug { .. } | Self::Rdma(_) | Self::Noop => false,
+            Self::Version | Self::Quit | Self::Refused(_) => false,
+        }
+    }
+}
+
 /// How to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form<'a> {

@@ -20,7 +20,7 @@ use arrayvec::ArrayVec;
 pub(super) use encode::{END, put};
 pub use encode::{LAST, MORE, VALUE_OVERHEAD_BYTES, line, put_value};
 use memchr::memchr;
-pub use plain::{Set as PlainSet, get as plain_get, set as plain_set};
+pub use plain::{PlainSet, plain_get, plain_set};
 use std::str::FromStr;
 
 /// Longest command line that is not a `get` or `gets`, in bytes; without an end by then, the
@@ -37,7 +37,7 @@ const TOKENS_MAX: usize = 8;
 
 /// Parses the first request of `input`. `item_max_bytes` is the item size limit (`-I`).
 pub fn parse(input: &[u8], item_max_bytes: usize) -> Parsed<'_> {
-    match plain::set(input, item_max_bytes) {
+    match plain_set(input, item_max_bytes) {
         Some(PlainSet { what, noreply, used }) => {
             Parsed::Command { command: Command::text(Verb::Store(what), noreply), used }
         }

@@ -141,7 +141,7 @@ fn dump(
     Dump { listing, classes }: Dump<'_>,
     out: &mut impl Sink,
 ) -> Result<Option<Cursor>, &'static [u8]> {
-    let (server, from) = (ctx.server(), ctx.dump_from);
+    let (server, from) = (ctx.server(), ctx.turn.dump_from);
     if !server.dump_allowed {
         return Err(match listing {
             Listing::Facts => b"ERROR metadump not allowed\r\n",

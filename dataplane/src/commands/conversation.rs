@@ -5,7 +5,7 @@
 
 mod plain;
 
-use super::ctx::{Ctx, Flow, Rest};
+use super::ctx::{Ctx, Flow, Rest, Turn};
 use super::execute;
 use super::rdma::Pair;
 use crate::observe::watch::Watching;
@@ -31,6 +31,7 @@ pub struct Conversation {
     begun: Begun,
     /// The client watches, and says nothing more that matters.
     watching: Option<Watching>,
+    /// The queue pair that the client may have, or has.
     pair: Pair,
     /// What came could not be followed.
     is_lost: bool,
@@ -51,6 +52,10 @@ struct RefusedBlock {
 
 /// How long a client may take to receive the last replies of a connection that we end, and to end its side.
 pub const PARTING_MAX_NS: u64 = 2_000_000_000;
+/// When the service stops: how long nothing must have come of a connection before it is closed,
+pub const DRAIN_QUIET_NS: u64 = 50_000_000;
+/// and how long the rest of a request is waited for, and a client that goes on asking is served.
+pub const DRAIN_REST_MAX_NS: u64 = 1_000_000_000;
 /// Keys of one `get` that are looked up before others have a turn: 0.1 ms.
 const KEYS_PER_TURN: u64 = 1024;
 
@@ -245,18 +250,18 @@ impl Conversation {
             requests += 1;
             self.wait_for = 0;
             let begun = std::mem::replace(&mut self.begun, Begun::Nothing);
-            ctx.dump_from = Cursor::default();
+            let mut dump_from = Cursor::default();
             let parsed = match begun {
                 Begun::Get(get) => get.parsed(rest),
                 Begun::Nothing | Begun::Line { .. } => dialect.parse(rest, self.item_max_bytes),
                 Begun::Dump(from) => {
-                    ctx.dump_from = from;
+                    dump_from = from;
                     dialect.parse(rest, self.item_max_bytes)
                 }
             };
             match parsed {
                 Parsed::Command { command, used } => {
-                    ctx.keys_max = KEYS_PER_TURN;
+                    ctx.turn = Turn { keys_max: KEYS_PER_TURN, dump_from };
                     match execute(ctx, &command, &mut out) {
                         Flow::Continue => {}
                         Flow::Rest(what) => {

@@ -15,14 +15,21 @@ pub struct Ctx<'a> {
     pub session: &'a mut Session,
     /// Where it is counted and shown.
     pub observer: Observer<'a>,
-    /// Where a dump goes on.
-    pub(super) dump_from: Cursor,
     /// What an engine has found out about a key.
     pub(crate) known: Known<'a>,
-    /// After so many keys a get is to be answered in part, if its dialect can go on.
-    pub(super) keys_max: u64,
+    /// How far a command goes that a connection may answer in turns.
+    pub(super) turn: Turn,
     /// The keys that are likely to come.
     pub(super) ahead: Option<&'a mut Ahead>,
+}
+
+/// How far a command goes at once, and where it goes on. Without turns: to its end, from its start.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turn {
+    /// After so many keys a get is to be answered in part, if its dialect can go on.
+    pub(super) keys_max: u64,
+    /// Where a dump goes on.
+    pub(super) dump_from: Cursor,
 }
 
 /// What is known beforehand of one key, by where that stands: of an equal key elsewhere, nothing is.
@@ -32,7 +39,7 @@ pub(crate) struct Known<'a> {
     pub(crate) key: &'a [u8],
     /// Its hash.
     pub(crate) hash: Option<KeyHash>,
-    /// Where its item may be; after the look-up, whether it was there.
+    /// Where its item may be; the look-up that uses it leaves [`Supposed::Right`] or [`Supposed::Wrong`] here.
     pub(crate) hint: Supposed,
 }
 
@@ -61,9 +68,8 @@ impl<'a> Ctx<'a> {
         Self {
             session,
             observer,
-            dump_from: Cursor::default(),
             known: Known::default(),
-            keys_max: u64::MAX,
+            turn: Turn { keys_max: u64::MAX, dump_from: Cursor::default() },
             ahead: None,
         }
     }

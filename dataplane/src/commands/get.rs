@@ -65,7 +65,7 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
     let mut hashes = ArrayVec::new().into_iter();
     let mut next = keys.split_first();
     while let Some((key, behind)) = next {
-        if reply.out.is_full() || run.keys == ctx.keys_max {
+        if reply.out.is_full() || run.keys == ctx.turn.keys_max {
             flow = Flow::Rest(Rest::Keys(keys.bytes()));
             break;
         }
@@ -101,7 +101,7 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
             None => reply.miss(key),
         }
         let found = item.map(|item| Seen::of(&guard, &item));
-        observer.key(key, found, touched);
+        observer.key_part(key, found, touched);
         ended = found.is_some();
         run.keys += 1;
         run.hits += u64::from(found.is_some());

@@ -7,14 +7,14 @@
 //!
 //! In: a [`Command`], where it is carried out ([`Ctx`]) and where its answer goes. Out: the answer,
 //! and whether the conversation goes on ([`Flow`]). [`Conversation`] does it for the bytes of a
-//! connection, once [`admission`] lets it begin; stage 6 (`execute`) for datagrams, whose usual
+//! connection, once [`login`] lets it begin; stage 6 (`execute`) for datagrams, whose usual
 //! `get` and `set` do not come by here (`fast_path`, `fast_get`, `fast_set`). Never fails: what the store refuses is an answer.
 
 // What carries them out.
-pub mod admission;
 mod ahead;
 mod conversation;
 mod ctx;
+pub mod login;
 mod one_sided;
 pub(crate) mod work;
 // A file for each verb.
@@ -31,12 +31,12 @@ mod store;
 mod touch;
 
 pub use ahead::Ahead;
-pub use conversation::{Conversation, PARTING_MAX_NS, Progress};
+pub use conversation::{Conversation, DRAIN_QUIET_NS, DRAIN_REST_MAX_NS, PARTING_MAX_NS, Progress};
 pub(crate) use ctx::Known;
 pub use ctx::{Ctx, Flow, Rest};
 pub(crate) use get::Bytes;
 pub use memcache::sink::{Buffer, Sender};
-pub(crate) use store::{plain as plain_stored, unwatched as store_unwatched};
+pub(crate) use store::{plain_stored, store_unwatched};
 
 use crate::observe::Kind;
 use memcache::{Command, Form, KEY_MAX_BYTES, Outcome, Reply, Sink, Verb};

@@ -1,7 +1,7 @@
 //! `rdma`: connects a queue pair for one-sided reads.
 //!
-//! In: the client's end. Out: our end. Fails: where there are no one-sided reads, it is refused as any other
-//! command that memcached does not have.
+//! In: the client's side of the pair. Out: our side. Fails: where there are no one-sided reads, it is refused as any
+//! other command that memcached does not have.
 
 use super::ctx::{Ctx, Flow};
 use crate::observe::Server;
@@ -17,7 +17,7 @@ pub(super) struct Pair(Option<Box<QueuePair>>);
 
 #[derive(Debug)]
 enum QueuePair {
-    /// It may have one, between the ends of the connection.
+    /// It may have one, between the addresses of the connection.
     May(Between),
     /// It has it.
     Has(Handle),
@@ -38,10 +38,11 @@ pub(super) fn connect<S: Sink>(
 }
 
 impl Pair {
-    /// None, but the client can have one between these ends.
+    /// None, but the client can have one between these addresses.
     pub(super) fn may(between: Between) -> Self {
         Self(Some(Box::new(QueuePair::May(between))))
     }
+
     /// Opens a queue pair, in the place of the one before, and says what it is or why there is none.
     #[cold]
     pub(super) fn open(&mut self, server: &Server, far: &FarEnd, out: &mut impl Sink) {

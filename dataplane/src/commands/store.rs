@@ -87,7 +87,7 @@ fn outcome(result: Result<Stored, NotStored>) -> Outcome<'static> {
 /// Stores by the usual `set`, and returns the line to answer: none if there is to be none. Counted as [`store`] and
 /// the command around it are. The session is to be settled after the last of several.
 #[inline(always)]
-pub(crate) fn plain(ctx: &mut Ctx<'_>, set: &PlainSet<'_>) -> &'static [u8] {
+pub(crate) fn plain_stored(ctx: &mut Ctx<'_>, set: &PlainSet<'_>) -> &'static [u8] {
     let what = &set.what;
     let before = ctx.observer.before(ctx.session, what.key);
     let hash = ctx.hash(what.key);
@@ -98,13 +98,13 @@ pub(crate) fn plain(ctx: &mut Ctx<'_>, set: &PlainSet<'_>) -> &'static [u8] {
     if set.noreply { b"" } else { line(&outcome(result)) }
 }
 
-/// [`plain`] where no connection watches and no prefix is counted. Returns the line to answer where the store
+/// [`plain_stored`] where no connection watches and no prefix is counted. Returns the line to answer where the store
 /// refused it. For several, chunks are to be reserved before, and all are to be counted by
 /// [`Observer::sets`](crate::observe::Observer::sets).
 #[inline(always)]
-pub(crate) fn unwatched(ctx: &mut Ctx<'_>, set: HashedSet<'_>) -> Option<&'static [u8]> {
+pub(crate) fn store_unwatched(ctx: &mut Ctx<'_>, set: HashedSet<'_>) -> Option<&'static [u8]> {
     let HashedSet { key, value, .. } = set;
     let result = verbs::set_reserved(ctx.session, set);
-    ctx.observer.set(ctx.session, key, value.len(), result);
+    ctx.observer.unwatched_set_part(ctx.session, key, value.len(), result);
     result.is_err().then(|| line(&outcome(result)))
 }

@@ -1,8 +1,8 @@
-//! What commands cost beside their place in a batch, and how much work one datagram may cause.
+//! The work of commands beside their place in a batch, and how much work one datagram may cause.
 //!
 //! In: what the session and the counters say before and after commands of a datagram, or of one turn of
 //! a connection. Out: whether the next command may still be carried out, and how many requests of their source's
-//! rate all of them have cost. Work is counted in bytes copied; what is not copying counts as so many bytes as
+//! rate all of it is worth. Work is counted in bytes copied; what is not copying counts as so many bytes as
 //! are copied in the time that it takes (`docs/decisions/0026-work-over-udp.md`).
 //! Never fails.
 
@@ -34,16 +34,16 @@ pub(super) fn count_walk(ctx: &Ctx<'_>, chunks: u32, keys: u64) {
 /// are by the length of a packet.
 const DATAGRAM_BYTES_MAX: u64 = 256 << 10;
 
-/// What one datagram costs, or one turn of a connection.
+/// The work of one datagram, or of one turn of a connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cost {
+pub(crate) struct Work {
     copied_before: u64,
     keys_before: u64,
     listing_before: u64,
     commands: u64,
 }
 
-impl Cost {
+impl Work {
     /// Before the first command.
     pub(crate) fn begin(session: &Session, ops: &OpCounters) -> Self {
         Self {

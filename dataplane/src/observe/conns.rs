@@ -108,7 +108,7 @@ struct Entry {
 #[derive(Debug)]
 enum LastCommand {
     /// Reported by the connection, in seconds after `Conns::started`.
-    Told(AtomicU64),
+    Reported(AtomicU64),
     /// A UDP socket's, whichever address it came from.
     Received(Silence),
 }
@@ -130,7 +130,7 @@ impl Conns {
             address,
             listener,
             state: AtomicU8::new(state as u8),
-            last_command: LastCommand::Told(AtomicU64::new(self.seconds(Instant::now()))),
+            last_command: LastCommand::Reported(AtomicU64::new(self.seconds(Instant::now()))),
         });
         self.open.lock().insert(fd, Arc::clone(&entry));
         Conn { all: Arc::clone(self), fd, entry }
@@ -182,7 +182,7 @@ impl Conns {
             let state = ConnState::ALL.get(state).copied().unwrap_or(ConnState::Reading);
             rows.row(&format!("{fd}:state"), &state.name());
             let idle = match &entry.last_command {
-                LastCommand::Told(at) => now.saturating_sub(at.load(Ordering::Relaxed)),
+                LastCommand::Reported(at) => now.saturating_sub(at.load(Ordering::Relaxed)),
                 LastCommand::Received(silence) => silence.seconds(),
             };
             rows.row(&format!("{fd}:secs_since_last_cmd"), &idle);
@@ -244,12 +244,12 @@ impl ConnSlots {
         let Some(of) = self.slots.get(slot as usize) else { return };
         store(&of.client, client);
         store(&of.ours, ours);
-        self.is(slot, ConnState::Reading, now_ns);
+        self.set_state(slot, ConnState::Reading, now_ns);
     }
 
-    /// Something was asked on a connection, which does this now.
+    /// Stores what a connection does now, and when: its last command came then.
     #[inline]
-    pub fn is(&self, slot: u32, state: ConnState, now_ns: u64) {
+    pub fn set_state(&self, slot: u32, state: ConnState, now_ns: u64) {
         let Some(of) = self.slots.get(slot as usize) else { return };
         of.last_command.store(self.began_s + now_ns / 1_000_000_000, Ordering::Relaxed);
         of.state.store(state as u8 + 1, Ordering::Relaxed);
@@ -296,15 +296,15 @@ impl Conn {
         }
     }
 
-    /// Says what it does now.
-    pub fn is(&self, state: ConnState) {
+    /// Stores what it does now.
+    pub fn set_state(&self, state: ConnState) {
         self.entry.state.store(state as u8, Ordering::Relaxed);
     }
 
     /// A command came, now.
     pub fn has_command(&self, now: Instant) {
-        self.is(ConnState::Answering);
-        if let LastCommand::Told(at) = &self.entry.last_command {
+        self.set_state(ConnState::Answering);
+        if let LastCommand::Reported(at) = &self.entry.last_command {
             at.store(self.all.seconds(now), Ordering::Relaxed);
         }
     }
@@ -347,7 +347,7 @@ mod tests {
         let at = |text: &str| text.parse().unwrap();
         one.begin(3, at("10.0.0.1:5"), at("10.0.0.2:11211"), 0);
         two.begin(0, at("[fd00::1]:6"), at("[fd00::2]:11211"), 0);
-        two.is(0, ConnState::Watching, 0);
+        two.set_state(0, ConnState::Watching, 0);
         let mut page = Text::default();
         all.page(&mut page);
         assert_eq!(
@@ -372,7 +372,7 @@ mod tests {
         let peer = "10.0.0.1:5".parse().unwrap();
         let old = all.enter(7, Address::Tcp(peer), Some("tcp:[::]:1".into()));
         assert_eq!((old.peer(), listener.peer()), (Some(peer), None));
-        old.is(ConnState::Writing);
+        old.set_state(ConnState::Writing);
         let mut page = Text::default();
         all.page(&mut page);
         assert_eq!(

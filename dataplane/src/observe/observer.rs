@@ -3,6 +3,22 @@
 //! In: what each verb did, once, after it did it. Out: counters by verb and size class, hot keys,
 //! prefix statistics, the lines of watchers. Without watchers, none of it allocates or locks.
 //! Never fails.
+//!
+//! A function named `..._part` leaves totals to be counted for a whole run. Which ways call what:
+//!
+//! | way | for each key | behind the last |
+//! |---|---|---|
+//! | `commands`: `get`, `gat` | `key_part` | `look_ups`, `dead`; `command` |
+//! | `commands`: `mg` | `key_or_made` | `dead`; `command` |
+//! | `commands`: stores | `before`, `stored` | `command` |
+//! | `commands`: other verbs | `before`, the function of the verb | `command` |
+//! | `commands`: a run of plain `get`s, unwatched | `unwatched_key_part` | `dead`, `look_ups`, `commands` |
+//! | `commands`, `execute`: a plain `set` | `before`, `stored`, `command` | |
+//! | `execute`: gets of a batch, and READs (`rdma`) | `key_part` | `look_ups`, `dead` |
+//! | `fast_path`: gets, unwatched | `class_hit` if found; `hot_key` of those that `pass_keys` picks | `look_ups` |
+//! | `fast_path`: plain `set`s, unwatched | `unwatched_set_part` | `sets` |
+//!
+//! The kind of the others is recorded where they are timed ([`Latency::record`](super::Latency::record)).
 
 use super::detail::Act;
 use super::latency::Kind;
@@ -80,7 +96,7 @@ impl Observer<'_> {
 
     /// One key of a get was looked up: all but [`Self::look_ups`].
     #[inline]
-    pub fn key(self, key: &[u8], found: Option<Seen>, touched: bool) {
+    pub fn key_part(self, key: &[u8], found: Option<Seen>, touched: bool) {
         self.hit_or_miss(key, found.map(|seen| seen.class), touched);
         self.fetched(key, found);
     }
@@ -95,37 +111,37 @@ impl Observer<'_> {
     #[inline]
     fn hit_or_miss(self, key: &[u8], class: Option<usize>, touched: bool) {
         self.server.detail.count(key, if class.is_some() { Act::Hit } else { Act::Miss });
-        self.item(key, class, touched);
+        self.unwatched_key_part(key, class, touched);
     }
 
-    /// One key was found in this size class, or not, where no connection watches.
+    /// One key was found in this size class, or not, where no connection watches and no prefix is counted: all but
+    /// [`Self::look_ups`].
     #[inline(always)]
-    pub fn item(self, key: &[u8], class: Option<usize>, touched: bool) {
+    pub fn unwatched_key_part(self, key: &[u8], class: Option<usize>, touched: bool) {
         self.ops.hot_keys.see(key);
         match class {
             Some(class) if touched => self.ops.classes.touch_hits(class),
-            Some(class) => self.ops.classes.get_hits(class),
+            Some(class) => self.class_hit(class),
             None => {}
         }
     }
 
-    /// A key was found in this size class, where no connection watches. Which of several keys are to be shown
-    /// to [`Self::see`], `pass_keys` says.
+    /// A key of a get was found in this size class: neither [`Self::look_ups`] nor [`Self::hot_key`].
     #[inline(always)]
-    pub fn hit(self, class: usize) {
+    pub fn class_hit(self, class: usize) {
         self.ops.classes.get_hits(class);
     }
 
     /// So many keys were requested. How many of them come before the next that is to be shown to
-    /// [`Self::see`]; `None`: all.
+    /// [`Self::hot_key`]; `None`: all.
     #[inline]
     pub(crate) fn pass_keys(self, keys: u64) -> Option<u64> {
         self.ops.hot_keys.pass(keys)
     }
 
-    /// A key was requested.
+    /// A key was requested: only for the list of hot keys.
     #[inline(always)]
-    pub fn see(self, key: &[u8]) {
+    pub fn hot_key(self, key: &[u8]) {
         self.ops.hot_keys.see(key);
     }
 
@@ -183,14 +199,12 @@ impl Observer<'_> {
     ) {
         self.looked(what.key, before);
         if count.command {
-            self.storage_command();
+            self.storage_commands(1);
         }
         self.ops.hot_keys.see(what.key);
         self.server.detail.count(what.key, Act::Set);
         let own_cas = what.own_cas.is_some();
-        if let Some(class) = session.store().class_for(what.key.len(), what.value.len(), own_cas) {
-            self.ops.classes.cmd_set(class);
-        }
+        self.class_set(session, what.key, what.value.len(), own_cas);
         if count.cas {
             self.cas(result);
         }
@@ -203,7 +217,7 @@ impl Observer<'_> {
     /// A plain `set` was carried out, or refused by the store, where no connection watches and no prefix is
     /// counted: all but [`Self::sets`].
     #[inline(always)]
-    pub fn set(
+    pub fn unwatched_set_part(
         self,
         session: &Session,
         key: &[u8],
@@ -211,16 +225,14 @@ impl Observer<'_> {
         result: Result<verbs::Stored, NotStored>,
     ) {
         self.ops.hot_keys.see(key);
-        if let Some(class) = session.store().class_for(key.len(), value_len, false) {
-            self.ops.classes.cmd_set(class);
-        }
+        self.class_set(session, key, value_len, false);
         self.refused_by_store(result);
     }
 
     /// So many plain `set`s were carried out, or refused.
     #[inline]
     pub fn sets(self, n: u64) {
-        self.ops.cmd_set.add(n);
+        self.storage_commands(n);
         self.commands(Kind::Store, n);
     }
 
@@ -234,8 +246,16 @@ impl Observer<'_> {
     }
 
     #[inline]
-    fn storage_command(self) {
-        self.ops.cmd_set.inc();
+    fn storage_commands(self, n: u64) {
+        self.ops.cmd_set.add(n);
+    }
+
+    /// A storage command of an item of this size.
+    #[inline(always)]
+    fn class_set(self, session: &Session, key: &[u8], value_len: usize, own_cas: bool) {
+        if let Some(class) = session.store().class_for(key.len(), value_len, own_cas) {
+            self.ops.classes.cmd_set(class);
+        }
     }
 
     fn too_large(self) {
@@ -300,7 +320,7 @@ impl Observer<'_> {
             Refusal::TooLarge => self.too_large(),
             Refusal::OutOfMemoryReading => self.no_memory(),
             // It was a storage command, and had all of its data.
-            Refusal::BadDataChunk => self.storage_command(),
+            Refusal::BadDataChunk => self.storage_commands(1),
             _ => {}
         }
         let Some(key) = forgotten else { return };
@@ -385,7 +405,7 @@ impl Observer<'_> {
     /// A key was given a new exptime, or not, and nothing is sent of it. `class` is the item's.
     pub fn touched(self, key: &[u8], before: Before, class: Option<usize>) {
         self.looked(key, before);
-        self.item(key, class, true);
+        self.unwatched_key_part(key, class, true);
         self.look_ups(LookUps::one(class.is_some()), true);
     }
 

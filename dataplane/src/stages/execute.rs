@@ -4,7 +4,7 @@
 //! request's own slot where it fits. Every hint is checked against the item itself (D1): a stale,
 //! torn or wrong one costs a look-up in the host index, never a wrong byte. A miss is a reply.
 //! A plain `get` is answered by `fast_get`, and so is what has a whole reply; the usual `set` by `fast_set`.
-//! Everything else (descriptors that are `SLOW` or `HINTED`, and what `fast_get` cannot answer) goes through the
+//! Everything else (descriptors that are `SLOW` or `STRICT_HINTED`, and what `fast_get` cannot answer) goes through the
 //! strict parser and the commands (D3). All end in the same observation. Neither is the stage `fast_path`, which runs before.
 
 mod fast_get;
@@ -121,7 +121,7 @@ impl Execute {
                         counters.drop_frame(frame, entry.mark.into(), DropReason::Unread);
                         continue;
                     }
-                    Verdict::HINTED => prepared
+                    Verdict::STRICT_HINTED => prepared
                         .reply
                         .filter(
                             |_| if desc.verb == Verb::META_GET { have_text } else { have_binary },
@@ -212,7 +212,7 @@ impl Execute {
 
 /// Whether nothing but the strict parser is to read the request.
 fn is_for_strict(desc: &ReqDesc) -> bool {
-    matches!(desc.verdict, Verdict::SLOW | Verdict::HINTED) && desc.payload_off != 0
+    matches!(desc.verdict, Verdict::SLOW | Verdict::STRICT_HINTED) && desc.payload_off != 0
 }
 
 /// Requests of one kind that came at the same time, and have been answered.

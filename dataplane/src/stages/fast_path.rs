@@ -433,7 +433,7 @@ impl<'p, 'g> Pass<'p, 'g> {
             let key = self.burst.get(n).and_then(|frame| frame.bytes().get(KEY_IN_REPLY..));
             let len = self.rows.key_len[n / ROW % ROWS][n % ROW];
             if let Some(key) = key.and_then(|key| key.get(..usize::from(len))) {
-                self.observer.see(key);
+                self.observer.hot_key(key);
             }
         }
     }

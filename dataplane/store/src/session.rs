@@ -22,12 +22,12 @@ use base::small_bytes;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// One thread's place among the readers. `Send`, not `Sync`.
+/// One thread's access to the store: a participant of the epochs. `Send`, not `Sync`.
 #[derive(Debug)]
 pub struct Session {
     store: Arc<Store>,
     /// `None` only while dropping.
-    place: Option<Participant>,
+    participant: Option<Participant>,
     /// Look-ups so far that found an expired item, or a flushed one, and so nothing.
     expired_found: Cell<u64>,
     flushed_found: Cell<u64>,
@@ -56,20 +56,20 @@ impl Store {
     /// [`StoreError::Sessions`].
     pub fn session(self: &Arc<Self>) -> Result<Session, StoreError> {
         let max = self.config.sessions_max;
-        let place = self.epochs.join().ok_or(StoreError::Sessions { max })?;
-        Ok(Session::new(Arc::clone(self), place))
+        let participant = self.epochs.join().ok_or(StoreError::Sessions { max })?;
+        Ok(Session::new(Arc::clone(self), participant))
     }
 }
 
 impl Session {
-    pub(super) fn new(store: Arc<Store>, place: Participant) -> Self {
+    pub(super) fn new(store: Arc<Store>, participant: Participant) -> Self {
         Self {
             replaced_max: match !store.config.evict || store.slabs.is_in_turn() {
                 true => 1,
                 false => REPLACED_MAX,
             },
             store,
-            place: Some(place),
+            participant: Some(participant),
             expired_found: Cell::default(),
             flushed_found: Cell::default(),
             copied_bytes: Cell::default(),
@@ -88,8 +88,8 @@ impl Session {
     /// [`Self::pin`] for a caller that has no other guard of this session.
     #[inline]
     fn pinned(&self) -> Guard<'_> {
-        if let Some(place) = &self.place {
-            self.store.epochs.pin(place);
+        if let Some(participant) = &self.participant {
+            self.store.epochs.pin(participant);
         }
         Guard { session: self }
     }
@@ -176,8 +176,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.settle();
-        if let Some(place) = self.place.take() {
-            self.store.epochs.leave(place);
+        if let Some(participant) = self.participant.take() {
+            self.store.epochs.leave(participant);
         }
     }
 }
@@ -336,8 +336,8 @@ impl Guard<'_> {
     /// Releases all items seen so far, as a new pin would.
     #[inline]
     pub fn refresh(&mut self) {
-        if let Some(place) = &self.session.place {
-            self.session.store.epochs.pin(place);
+        if let Some(participant) = &self.session.participant {
+            self.session.store.epochs.pin(participant);
         }
     }
 }
@@ -345,8 +345,8 @@ impl Guard<'_> {
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(place) = &self.session.place {
-            self.session.store.epochs.unpin(place);
+        if let Some(participant) = &self.session.participant {
+            self.session.store.epochs.unpin(participant);
         }
     }
 }

@@ -112,7 +112,7 @@ impl Beside {
             hash_key: store.hash_key(),
             engines: 4,
             batch_max: BatchPolicy::default().size,
-            places: 3,
+            in_flight_max: 3,
             deadline: self.deadline,
             start_deadline: Duration::from_secs(60),
             multiprocessors: u32::MAX,

@@ -93,7 +93,7 @@ fn requests() {
         let (verdict, verb) = match vector[0] {
             "ready get" => (Verdict::READY, Verb::GET),
             "ready gets" => (Verdict::READY, Verb::GETS),
-            "hinted" => (Verdict::HINTED, Verb::GET),
+            "hinted" => (Verdict::STRICT_HINTED, Verb::GET),
             "slow" => (Verdict::SLOW, Verb::GET),
             other => panic!("{other}"),
         };

@@ -73,7 +73,7 @@ fn of_a_get(mode: Mode, kind: IndexKind) -> [f64; 3] {
         hash_key: HASH_KEY,
         engines: 1,
         batch_max: BATCH,
-        places: 1,
+        in_flight_max: 1,
         deadline: PATIENCE,
         start_deadline: PATIENCE,
         multiprocessors: u32::MAX,

@@ -63,7 +63,7 @@ fn run(stream: &mut dyn Stream, kernel: Kernel, at: DevAddr) -> Result<(), CardE
     let word = at.plus(size_of::<RingSlot>());
     match kernel {
         Kernel::GetSetassoc | Kernel::GetCuckoo | Kernel::GetRows => {
-            let params = GetParams { place: at, arrived: word, ..GetParams::default() };
+            let params = GetParams { ring_slot: at, arrived: word, ..GetParams::default() };
             launch((&raw const params).cast())
         }
         Kernel::ServeSetassoc | Kernel::ServeCuckoo | Kernel::ServeRows => {

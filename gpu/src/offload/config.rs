@@ -9,7 +9,7 @@ use std::time::Duration;
 pub enum Mode {
     /// A kernel launch for each.
     Launch,
-    /// A launch that was recorded once for each place, repeated.
+    /// A launch that was recorded once for each slot of the ring, repeated.
     Graph,
     /// A kernel that stays, and a doorbell.
     Persistent,
@@ -40,7 +40,7 @@ pub struct OffloadConfig {
     /// Most requests of a batch, 1 to [`crate::params::BATCH_MAX`].
     pub batch_max: usize,
     /// Most batches of one engine in flight, 1 to 16.
-    pub places: usize,
+    pub in_flight_max: usize,
     /// Longest time for a batch. One that takes longer is given up, and the device rests.
     pub deadline: Duration,
     /// Longest time for the first batch of all, for which the driver may load things.
@@ -53,11 +53,11 @@ pub struct OffloadConfig {
 }
 
 /// Most batches of one engine in flight.
-pub(super) const PLACES_MAX: usize = 16;
+pub(super) const IN_FLIGHT_MAX: usize = 16;
 
 impl OffloadConfig {
-    /// Places of a ring: of batches in flight, and of late ones that the device still has.
-    pub(super) fn ring_places(&self) -> usize {
-        (2 * self.places).next_power_of_two()
+    /// Slots of a ring: for batches in flight, and for late ones that the device still has.
+    pub(super) fn ring_slots(&self) -> usize {
+        (2 * self.in_flight_max).next_power_of_two()
     }
 }

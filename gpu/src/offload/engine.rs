@@ -60,11 +60,11 @@ impl GpuEngine {
         let mut engine = Self {
             ring: Ring::new(offload, batch_max)?,
             offload: Arc::clone(offload),
-            in_flight: VecDeque::with_capacity(config.places),
-            late: Vec::with_capacity(config.ring_places()),
+            in_flight: VecDeque::with_capacity(config.in_flight_max),
+            late: Vec::with_capacity(config.ring_slots()),
             probe: None,
-            spares: Vec::with_capacity(config.ring_places()),
-            returned: Vec::with_capacity(config.ring_places()),
+            spares: Vec::with_capacity(config.ring_slots()),
+            returned: Vec::with_capacity(config.ring_slots()),
             batch_max,
             polls: 0,
         };
@@ -193,7 +193,7 @@ impl Engine for GpuEngine {
     }
 
     fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
-        if self.in_flight.len() >= self.offload.config().places
+        if self.in_flight.len() >= self.offload.config().in_flight_max
             || !self.ring.has_room()
             || batch.entries.len() > self.batch_max
             || self.offload.fault().is_some()

@@ -3,7 +3,7 @@
 //! In: rings, leased to engines, and their doorbells. Out: the kernel that polls them, started by
 //! the engine that needs it, and stopped around every call that the driver may hold back until all kernels
 //! have ended ([`Resident::pause`]): so no memory is mapped, unmapped or freed beside a kernel that
-//! stays. Owns the places of all rings, the doorbells and the work queue. A lock is taken to start
+//! stays. Owns the slots of all rings, the doorbells and the work queue. A lock is taken to start
 //! and to stop, never to send a batch. Fails with a [`Fault`] when the kernel does not end.
 #![allow(unsafe_code)]
 
@@ -39,7 +39,7 @@ pub(super) struct Grid {
     blocks: u32,
     params: ServeParams,
     doorbells: HostMemory,
-    places: HostMemory,
+    ring_slots: HostMemory,
     /// Used by kernels only, not by the host.
     _arrived: CardMemory,
     _queue: CardMemory,
@@ -77,27 +77,27 @@ impl Grid {
         let card: Arc<dyn Card> = Arc::clone(custody) as _;
         let kernel = config.index.kind.batch_kernel(true);
         let rings = config.engines.clamp(1, RINGS_MAX);
-        let ring_places = config.ring_places();
-        let places = rings * ring_places;
+        let slots_per_ring = config.ring_slots();
+        let slots = rings * slots_per_ring;
         let per_block = kernel.facts().per_block.max(1) as usize;
-        let parts = places * config.batch_max.div_ceil(per_block).max(1);
+        let parts = slots * config.batch_max.div_ceil(per_block).max(1);
         let clip = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let allowed = config.multiprocessors.saturating_mul(card.per_multiprocessor(kernel));
         // One more polls.
         let blocks = clip(parts + 1).min(card.resident_max(kernel)).min(allowed).max(2);
         let queued = (parts + blocks as usize).next_power_of_two();
         let doorbells = HostMemory::mapped(&card, size_of::<Doorbells>())?;
-        let memory = HostMemory::mapped(&card, places * size_of::<RingSlot>())?;
-        let arrived = CardMemory::new(&card, places * size_of::<u32>())?;
+        let memory = HostMemory::mapped(&card, slots * size_of::<RingSlot>())?;
+        let arrived = CardMemory::new(&card, slots * size_of::<u32>())?;
         let queue = CardMemory::new(&card, size_of::<WorkQueue>() + queued * size_of::<Work>())?;
         let params = ServeParams {
             packets,
             index,
             doorbells: doorbells.at(),
-            places: memory.at(),
+            ring_slots: memory.at(),
             arrived: arrived.at(),
             queue: queue.at(),
-            ring_places: clip(ring_places),
+            slots_per_ring: clip(slots_per_ring),
             queue_mask: clip(queued - 1),
             patience_ms: PATIENCE_MS,
             batches_max: 0,
@@ -111,7 +111,7 @@ impl Grid {
             blocks,
             params,
             doorbells,
-            places: memory,
+            ring_slots: memory,
             _arrived: arrived,
             _queue: queue,
         })
@@ -218,16 +218,16 @@ impl Lease {
         self.last
     }
 
-    /// The ring's places.
-    pub(super) fn places(&self) -> NonNull<RingSlot> {
-        let first = self.ring * self.grid.params.ring_places as usize;
-        // SAFETY: the grid's memory has so many places for each ring.
-        unsafe { self.grid.places.start().cast::<RingSlot>().add(first) }
+    /// The first of the ring's slots.
+    pub(super) fn first_slot(&self) -> NonNull<RingSlot> {
+        let first = self.ring * self.grid.params.slots_per_ring as usize;
+        // SAFETY: the grid's memory has so many slots for each ring.
+        unsafe { self.grid.ring_slots.start().cast::<RingSlot>().add(first) }
     }
 
     /// Announces the batch of this number, whose order is written.
     #[inline]
-    pub(super) fn ring(&mut self, number: u32) {
+    pub(super) fn ring_doorbell(&mut self, number: u32) {
         self.last = number;
         if let Some(doorbell) = self.grid.doorbells().rung.get(self.ring) {
             let [low, ..] = number.to_le_bytes();

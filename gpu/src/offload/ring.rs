@@ -1,8 +1,8 @@
-//! A submission ring: places for batches, and how each gets to a kernel.
+//! A submission ring: slots for batches, and how each gets to a kernel.
 //!
 //! In: batches in memory that the device sees. Out: the same, with descriptors, in whatever order
-//! they get done. A batch's number says which place it has, and the device writes the number there
-//! when it is done; until then the place and the batch's memory are the device's, however late it
+//! they get done. A batch's number says which slot it has, and the device writes the number there
+//! when it is done; until then the slot and the batch's memory are the device's, however late it
 //! is. Fails with what the device says. It ends only when its kernels have done their work, or
 //! makes that a fault, so that none of its memory is ever freed.
 #![allow(unsafe_code)]
@@ -31,7 +31,7 @@ const END_PAUSE: Duration = Duration::from_micros(50);
 pub(super) struct Ring {
     offload: Arc<Offload>,
     submission: Submission,
-    /// By place; `None`: free.
+    /// By slot; `None`: free.
     batches: Vec<Option<Box<Batch>>>,
     /// The number of the newest batch.
     last: u32,
@@ -49,12 +49,12 @@ enum Submission {
 struct Launcher {
     streams: Vec<Box<dyn Stream>>,
     kernel: Kernel,
-    /// By place.
+    /// By slot.
     params: Vec<GetParams>,
-    /// Recorded launches by place, in [`Mode::Graph`].
+    /// Recorded launches by slot, in [`Mode::Graph`].
     recorded: Vec<Recorded>,
-    places: HostMemory,
-    /// A word of the device's own for each place. Used by kernels only, not by the host.
+    slots: HostMemory,
+    /// A word of the device's own for each slot. Used by kernels only, not by the host.
     _arrived: CardMemory,
 }
 
@@ -62,44 +62,44 @@ impl Launcher {
     fn new(offload: &Arc<Offload>, n: usize, batch_max: usize) -> Result<Self, CardError> {
         let (config, card) = (offload.config(), offload.card());
         let kernel = config.index.kind.batch_kernel(false);
-        let places = HostMemory::mapped(card, n * size_of::<RingSlot>())?;
+        let slots = HostMemory::mapped(card, n * size_of::<RingSlot>())?;
         let arrived = CardMemory::new(card, n * size_of::<u32>())?;
-        let params = |place: usize| GetParams {
+        let params = |slot: usize| GetParams {
             packets: offload.region.region(),
             index: offload.index.params(),
-            place: places.at().plus(place * size_of::<RingSlot>()),
-            arrived: arrived.at().plus(place * size_of::<u32>()),
+            ring_slot: slots.at().plus(slot * size_of::<RingSlot>()),
+            arrived: arrived.at().plus(slot * size_of::<u32>()),
         };
         let params: Vec<GetParams> = (0..n).map(params).collect();
         let streams: Result<Vec<_>, _> =
-            (0..config.places.min(STREAMS_MAX)).map(|_| card.stream()).collect();
+            (0..config.in_flight_max.min(STREAMS_MAX)).map(|_| card.stream()).collect();
         let (mut streams, mut recorded) = (streams?, Vec::new());
         if config.mode == Mode::Graph {
             let blocks = blocks_for(kernel, batch_max);
-            for (place, params) in params.iter().enumerate() {
-                let Some(stream) = stream_of(&mut streams, place) else { continue };
+            for (slot, params) in params.iter().enumerate() {
+                let Some(stream) = stream_of(&mut streams, slot) else { continue };
                 let params: *const GetParams = params;
                 // SAFETY: the kernel's own structure; the addresses are the ring's and the
                 // offload's, which stay until the kernels have ended (`Ring::drop`).
                 recorded.push(unsafe { stream.record(kernel, blocks, params.cast()) }?);
             }
         }
-        Ok(Self { streams, kernel, params, recorded, places, _arrived: arrived })
+        Ok(Self { streams, kernel, params, recorded, slots, _arrived: arrived })
     }
 
-    fn launch(&mut self, place: usize, requests: usize) -> Result<(), CardError> {
-        let Some(stream) = stream_of(&mut self.streams, place) else {
+    fn launch(&mut self, slot: usize, requests: usize) -> Result<(), CardError> {
+        let Some(stream) = stream_of(&mut self.streams, slot) else {
             return Err(refused("no stream"));
         };
-        match (self.recorded.get(place), self.params.get(place)) {
+        match (self.recorded.get(slot), self.params.get(slot)) {
             (Some(recorded), _) => stream.replay(*recorded),
             (None, Some(params)) => {
                 let blocks = blocks_for(self.kernel, requests);
                 let params: *const GetParams = params;
-                // SAFETY: as for `record` above, and the batch stays at its place until it is done.
+                // SAFETY: as for `record` above, and the batch stays in its slot until it is done.
                 unsafe { stream.launch(self.kernel, blocks, params.cast()) }
             }
-            (None, None) => Err(refused("no such place")),
+            (None, None) => Err(refused("no such slot")),
         }
     }
 
@@ -113,9 +113,9 @@ impl Launcher {
 }
 
 impl Ring {
-    /// A ring of [`super::OffloadConfig::ring_places`], for batches of up to `batch_max` requests.
+    /// A ring of [`super::OffloadConfig::ring_slots`], for batches of up to `batch_max` requests.
     pub(super) fn new(offload: &Arc<Offload>, batch_max: usize) -> Result<Self, CardError> {
-        let n = offload.config().ring_places();
+        let n = offload.config().ring_slots();
         let submission = match &offload.grid {
             Some(grid) => Submission::Grid(grid.lease()?),
             None => Submission::Launch(Launcher::new(offload, n, batch_max)?),
@@ -136,7 +136,7 @@ impl Ring {
         number as usize % self.batches.len().max(1)
     }
 
-    /// Whether the next batch's place is free.
+    /// Whether the slot of the next batch is free.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         let next = self.index(self.last.wrapping_add(1));
@@ -164,7 +164,7 @@ impl Ring {
         let (number, requests) = (self.last.wrapping_add(1), batch.entries.len());
         let index = self.index(number);
         let (Some(at), true, true) = (self.at(index), self.has_room(), self.sees(&batch)) else {
-            return Err((batch, Some(refused("no place, or a batch out of the device's sight"))));
+            return Err((batch, Some(refused("no slot, or a batch out of the device's sight"))));
         };
         if let Submission::Grid(lease) = &self.submission {
             match lease.grid().start() {
@@ -173,7 +173,7 @@ impl Ring {
                 Err(error) => return Err((batch, Some(error))),
             }
         }
-        let replies = match (batch.heads.capacity(), batch.replies.capacity()) {
+        let prebuilt = match (batch.heads.capacity(), batch.replies.capacity()) {
             (0, 0) => DevAddr(0),
             (_, 0) => batch.heads.at(),
             _ => batch.replies.at(),
@@ -182,16 +182,16 @@ impl Ring {
         let order = Order {
             entries: batch.entries.at(),
             descs: batch.descs.at(),
-            replies,
+            prebuilt,
             n: u16::try_from(requests).unwrap_or(0),
             // The low half is what recency is stamped with.
             now: (now & 0xffff) as u16,
-            rung: number,
+            number,
         };
-        // SAFETY: the place is free: no kernel looks at it before the doorbell or the launch.
+        // SAFETY: the slot is free: no kernel looks at it before the doorbell or the launch.
         unsafe { at.cast::<Order>().write(order) };
         match &mut self.submission {
-            Submission::Grid(lease) => lease.ring(number),
+            Submission::Grid(lease) => lease.ring_doorbell(number),
             Submission::Launch(launcher) => {
                 if let Err(error) = launcher.launch(index, requests) {
                     return Err((batch, Some(error)));
@@ -199,8 +199,8 @@ impl Ring {
             }
         }
         self.last = number;
-        if let Some(place) = self.batches.get_mut(index) {
-            *place = Some(batch);
+        if let Some(slot) = self.batches.get_mut(index) {
+            *slot = Some(batch);
         }
         Ok(number)
     }
@@ -208,7 +208,7 @@ impl Ring {
     /// The batch of this number, if the device is done with it: with as many descriptors as entries.
     pub(super) fn take_done(&mut self, number: u32) -> Option<Box<Batch>> {
         let index = self.index(number);
-        // SAFETY: inside a place of ours.
+        // SAFETY: inside a slot of ours.
         let done = unsafe { self.at(index)?.cast::<u8>().add(offset_of!(RingSlot, done)) };
         // SAFETY: aligned as the structure is; kernels and host touch this word only as an atomic.
         let done = unsafe { done.cast::<AtomicU32>().as_ref() };
@@ -262,10 +262,10 @@ impl Ring {
             return None;
         }
         let first = match &self.submission {
-            Submission::Grid(lease) => lease.places(),
-            Submission::Launch(launcher) => launcher.places.start().cast(),
+            Submission::Grid(lease) => lease.first_slot(),
+            Submission::Launch(launcher) => launcher.slots.start().cast(),
         };
-        // SAFETY: there are so many places.
+        // SAFETY: there are so many slots.
         Some(unsafe { first.add(index) })
     }
 
@@ -307,9 +307,9 @@ impl Drop for Ring {
     }
 }
 
-fn stream_of(streams: &mut [Box<dyn Stream>], place: usize) -> Option<&mut Box<dyn Stream>> {
+fn stream_of(streams: &mut [Box<dyn Stream>], slot: usize) -> Option<&mut Box<dyn Stream>> {
     let n = streams.len().max(1);
-    streams.get_mut(place % n)
+    streams.get_mut(slot % n)
 }
 
 fn blocks_for(kernel: Kernel, requests: usize) -> u32 {

@@ -152,7 +152,7 @@ impl Lab {
     }
 
     /// Batches in flight, of each engine.
-    pub(super) fn places(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         if self.tiny { 2 } else { 8 }
     }
 
@@ -164,7 +164,7 @@ impl Lab {
         if let Some(region) = &self.region {
             return Ok(region.clone());
         }
-        let frames = (self.places() + 2) * if self.tiny { 128 } else { BATCH_MAX };
+        let frames = (self.in_flight() + 2) * if self.tiny { 128 } else { BATCH_MAX };
         let slots = u32::try_from(self.workers() * frames + 4096)?;
         let region = Region::new(slots, Pages::Prefer)?;
         Ok(self.region.insert(region).clone())
@@ -186,11 +186,11 @@ impl Lab {
             self.open = None;
             let region = self.region()?;
             let (mode, kind) = how;
-            let (places, deadline) = (self.places(), self.deadline);
+            let (in_flight_max, deadline) = (self.in_flight(), self.deadline);
             let way = Way {
                 mode,
                 kind,
-                places,
+                in_flight_max,
                 deadline,
                 forced: true,
                 heads,

@@ -55,7 +55,7 @@ pub(super) struct Fed {
 
 impl Case {
     pub(super) fn full(lab: &Lab, how: How, extent: Extent) -> Self {
-        let (workers, in_flight) = (lab.workers(), lab.places());
+        let (workers, in_flight) = (lab.workers(), lab.in_flight());
         let batch = extent.pick(1024, 64);
         Self { how, workers, batch, in_flight, heads: false, checksums: false }
     }

@@ -92,7 +92,7 @@ impl<'a> Study<'a> {
             card: Some((Mode::Persistent, IndexKind::SetAssoc)),
             workers: self.lab.workers(),
             batch: self.extent.pick(512, 64),
-            in_flight: self.lab.places(),
+            in_flight: self.lab.in_flight(),
             heads: false,
             hits: 100,
             zipf: false,

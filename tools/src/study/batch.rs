@@ -152,7 +152,7 @@ impl Cli {
         load: Option<f64>,
     ) -> Result<Value, Box<dyn Error>> {
         let Case { simt, mode, batch: size, pace } = case;
-        let in_flight = simt.map_or(1, |(places, _)| places);
+        let in_flight = simt.map_or(1, |(in_flight, _)| in_flight);
         let frames = if pace == Pace::Closed { size * (in_flight + 1) } else { OPEN_FRAMES };
         let region = Region::new(u32::try_from(frames + 64)?, Pages::Prefer)?;
         let templates = bench.requests(
@@ -163,11 +163,12 @@ impl Cli {
         let paced = Paced::new(&region, templates, frames, pace, self.common.seed)?;
         let card: Arc<dyn Card> = Arc::new(SimtCard::new(self.common.seed));
         let beside: Option<Beside> = match simt {
-            Some((places, forced)) => {
+            Some((in_flight_max, forced)) => {
                 let (kind, deadline) = (IndexKind::SetAssoc, DEADLINE);
                 let (mode, heads) = (Mode::Launch, false);
                 let multiprocessors = u32::MAX;
-                let way = Way { mode, kind, places, deadline, forced, heads, multiprocessors };
+                let way =
+                    Way { mode, kind, in_flight_max, deadline, forced, heads, multiprocessors };
                 Some(bench.beside(&card, way, &region)?)
             }
             None => None,

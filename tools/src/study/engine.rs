@@ -37,8 +37,8 @@ pub struct Way {
     pub mode: Mode,
     /// Its index.
     pub kind: IndexKind,
-    /// Batches in flight, of each worker.
-    pub places: usize,
+    /// Most batches of each worker in flight.
+    pub in_flight_max: usize,
     /// Longest time for a batch.
     pub deadline: Duration,
     /// It gets everything.
@@ -113,7 +113,7 @@ impl Beside {
             hash_key: replicated.store.hash_key(),
             engines: ENGINES_MAX,
             batch_max: BATCH_MAX,
-            places: way.places,
+            in_flight_max: way.in_flight_max,
             deadline: way.deadline,
             start_deadline: START_DEADLINES * way.deadline,
             multiprocessors: way.multiprocessors,

@@ -8,7 +8,7 @@ use super::pool::{OUT_BYTES, SMALL_BYTES, TURN_OUT_BYTES};
 use super::shared::{End, ThreadShared, answer, send_some};
 use super::transport::Stream;
 use super::waiting::idle;
-use dataplane::commands::admission::Login;
+use dataplane::commands::login::Login;
 use dataplane::commands::{Conversation, PARTING_MAX_NS};
 use dataplane::observe::watch::{self, BUFFER_BYTES, Watching};
 use dataplane::observe::{Conn, ConnState, Transport};
@@ -75,7 +75,7 @@ pub(super) async fn finish(
             return end;
         }
     };
-    conn.is(ConnState::Closing);
+    conn.set_state(ConnState::Closing);
     // On the heap: every connection would have to hold space for it.
     let _ = timeout(most, Box::pin(part(stream))).await;
     end
@@ -129,7 +129,7 @@ pub(super) async fn converse(
         } else {
             // A line without its end may end with any byte.
             let wants = dialogue.as_ref().map_or(0, |dialogue| dialogue.conversation.wants());
-            conn.is(match wants > input.unread().len() + 1 {
+            conn.set_state(match wants > input.unread().len() + 1 {
                 _ if in_refused => ConnState::Swallowing,
                 true => ConnState::ReadingRest,
                 false => ConnState::Reading,
@@ -164,14 +164,14 @@ pub(super) async fn converse(
         conn.has_command(came);
         let mut out = shared.spare_output.take();
         if !login.is_open() {
-            let admission = login.advance(input.unread(), &shared.ops, &mut out);
-            input.at += admission.consumed;
+            let progress = login.advance(input.unread(), &shared.ops, &mut out);
+            input.at += progress.consumed;
             if !login.is_open() {
                 input.settle(stream, &shared.spare_input, false)?;
                 if let Some(sent) = send(stream, shared, conn, &mut out)? {
                     large::finish_sending(stream, shared, &mut input, &mut out, sent).await?;
                 }
-                if admission.close {
+                if progress.close {
                     return Ok(Some(End::Conversation));
                 }
                 input.rest(&shared.spare_input)?;
@@ -223,7 +223,7 @@ async fn answer_all<'s>(
             large::finish_sending(stream, shared, input, out, sent).await?;
         }
         if let Some(watching) = conversation.take_watching() {
-            conn.is(ConnState::Watching);
+            conn.set_state(ConnState::Watching);
             return watched(stream, shared, (input, take(out)), watching).await.map(Some);
         }
         if progress.close {
@@ -295,7 +295,8 @@ async fn watch(stream: &mut Stream, shared: &ThreadShared, watching: Watching) -
     }
 }
 
-/// The same, of what is gathered. Empties `out` if that was all; otherwise says how much it was.
+/// Writes `out` to the socket, as far as the kernel takes it at once. Empties it if that was all; otherwise
+/// returns how much it was.
 fn send(
     stream: &mut Stream,
     shared: &ThreadShared,
@@ -305,7 +306,7 @@ fn send(
     if out.is_empty() {
         return Ok(None);
     }
-    conn.is(ConnState::Writing);
+    conn.set_state(ConnState::Writing);
     let sent = send_some(stream, shared, out)?;
     if sent < out.len() {
         return Ok(Some(sent));

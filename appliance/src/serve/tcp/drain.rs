@@ -10,15 +10,15 @@
 //! answered, so what has no reply before it was not carried out. Nothing that comes behind it is
 //! looked at; it is read all the same, because closing with bytes unread resets a connection.
 
+use dataplane::commands::{DRAIN_QUIET_NS, DRAIN_REST_MAX_NS};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Nothing has come for so long: the client has nothing on its way.
-pub(super) const QUIET: Duration = Duration::from_millis(50);
-/// A client that goes on asking is closed from then on as soon as it has been answered.
-const ASKING_MAX: Duration = Duration::from_secs(1);
-/// How long the rest of a request is waited for.
-const REST_MAX: Duration = Duration::from_secs(1);
+pub(super) const QUIET: Duration = Duration::from_nanos(DRAIN_QUIET_NS);
+/// How long the rest of a request is waited for. A client that goes on asking is closed from then on as soon as it
+/// has been answered.
+const REST_MAX: Duration = Duration::from_nanos(DRAIN_REST_MAX_NS);
 /// How long the FIN of a client is waited for that has sent something since the stop.
 const FIN_MAX: Duration = Duration::from_secs(1);
 
@@ -50,7 +50,7 @@ impl Drain {
         let now = Instant::now();
         let wait = match now.duration_since(self.begun) {
             _ if in_request => REST_MAX,
-            since if since < ASKING_MAX => QUIET,
+            since if since < REST_MAX => QUIET,
             _ => Duration::ZERO,
         };
         wait.min(self.until.saturating_duration_since(now))

@@ -1,12 +1,12 @@
 //! TLS handshakes: each in bounded time, their work on a thread of its own, so many of a source.
 //!
 //! In: a fresh connection, and what is asked of its client. Out: the same over TLS, or the
-//! reason why not. The work, which takes up to milliseconds, is done by one [`Helper`] for each
+//! reason why not. The work, which takes up to milliseconds, is done by one [`HandshakeThread`] for each
 //! TCP thread, so that no reply to others waits for it; none is done for a
 //! handshake that has ended meanwhile. Fails: a client that says what is no handshake, or takes too
 //! long, or whose source has half of all connections (`-c`) in handshakes already.
 
-use super::handshake_thread::Helper;
+use super::handshake_thread::HandshakeThread;
 use super::tls::Tls;
 use crate::serve::tls::Certificates;
 use crate::startup::plan::ClientCerts;
@@ -52,7 +52,7 @@ impl Handshakes {
         &self,
         socket: TcpStream,
         clients: ClientCerts,
-        helper: &Helper,
+        thread: &HandshakeThread,
     ) -> Result<Box<Tls>, Failure> {
         let source = socket.peer_addr().map_err(Failure::Failed)?.ip();
         let _place = self.place(source).ok_or(Failure::Refused)?;
@@ -60,7 +60,7 @@ impl Handshakes {
         let config = self.certificates.config(clients);
         let config = config.ok_or_else(|| Failure::Failed(io::ErrorKind::Unsupported.into()))?;
         let tls = Tls::new(socket, config).map_err(|e| Failure::Failed(io::Error::other(e)))?;
-        match timeout(HANDSHAKE_MAX, handshake(Box::new(tls), helper)).await {
+        match timeout(HANDSHAKE_MAX, handshake(Box::new(tls), thread)).await {
             Ok(done) => done.map_err(Failure::Failed),
             Err(_) => Err(Failure::Failed(io::ErrorKind::TimedOut.into())),
         }
@@ -83,12 +83,12 @@ impl Drop for Place<'_> {
     }
 }
 
-async fn handshake(mut tls: Box<Tls>, helper: &Helper) -> io::Result<Box<Tls>> {
+async fn handshake(mut tls: Box<Tls>, thread: &HandshakeThread) -> io::Result<Box<Tls>> {
     loop {
         if !poll_fn(|cx| tls.poll_receive(cx)).await? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let (back, step) = helper.advance(tls).await?;
+        let (back, step) = thread.advance(tls).await?;
         tls = back;
         match step {
             Ok(TlsStep::Blocked) => tls.flush().await?,
@@ -147,9 +147,9 @@ mod tests {
     #[test]
     fn a_handshake_that_has_ended_leaves_the_queue_with_its_connection() {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().unwrap();
-        // The helper has other work.
+        // The thread has other work.
         let (go, wait) = channel::<()>();
-        let helper = Helper::start(0, move || assert!(wait.recv().is_err())).unwrap();
+        let thread = HandshakeThread::start(0, move || assert!(wait.recv().is_err())).unwrap();
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -159,7 +159,7 @@ mod tests {
             let config = certificates("given-up").config(ClientCerts::Ignored).unwrap();
             let tls = Box::new(Tls::new(server, config).unwrap());
             {
-                let mut handshake = pin!(handshake(tls, &helper));
+                let mut handshake = pin!(handshake(tls, &thread));
                 let mut cx = Context::from_waker(Waker::noop());
                 assert!(handshake.as_mut().poll(&mut cx).is_pending());
             }

@@ -13,7 +13,7 @@ use std::thread::{Builder, JoinHandle};
 use tokio::sync::oneshot;
 
 /// The thread, and the way to it.
-pub(super) struct Helper {
+pub(super) struct HandshakeThread {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -23,8 +23,8 @@ struct Job {
     done: oneshot::Sender<(Box<Tls>, io::Result<TlsStep>)>,
 }
 
-impl Helper {
-    /// The helper of TCP thread `n`, which first does this.
+impl HandshakeThread {
+    /// The thread beside TCP thread `n`, which first does this.
     ///
     /// # Errors
     /// There is no thread to be had.
@@ -58,7 +58,7 @@ impl Helper {
     }
 }
 
-impl Drop for Helper {
+impl Drop for HandshakeThread {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
@@ -68,7 +68,7 @@ impl Drop for Helper {
     }
 }
 
-/// A connection whose work waits for the helper. It goes with who waits for it.
+/// A connection whose work waits for the thread. It goes with who waits for it.
 struct Lent(Arc<Mutex<Option<Box<Tls>>>>);
 
 impl Drop for Lent {

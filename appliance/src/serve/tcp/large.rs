@@ -119,7 +119,7 @@ async fn gather_charged<'d>(
     let whole = conversation.wants();
     // A line whose end has not come may be some times as long.
     let whole = if whole > come + 1 { whole } else { (come + READ_BYTES).next_power_of_two() };
-    conn.is(ConnState::ReadingRest);
+    conn.set_state(ConnState::ReadingRest);
     if input.charge.as_ref().is_none_or(|charge| charge.bytes() < whole) {
         let mut turn = None;
         let taken = match shared.pool.try_take(whole) {
@@ -316,7 +316,7 @@ async fn reply_charged<'d>(
     let progress = answer(stream, shared, conversation, input.unread(), room);
     input.at += progress.consumed;
     let answered = shared.ops.latency.done();
-    conn.is(ConnState::Writing);
+    conn.set_state(ConnState::Writing);
     let sent = send_piece(stream, shared, out)?;
     turn.end().await;
     send_rest(stream, shared, input, out, sent, Some(charge)).await?;

@@ -5,7 +5,7 @@
 
 use super::drain::Ended;
 use super::handshake::Handshakes;
-use super::handshake_thread::Helper;
+use super::handshake_thread::HandshakeThread;
 use super::shared::ThreadShared;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ pub(super) struct ThreadConns {
     pub(super) is_empty: Notify,
     pub(super) ended: Arc<Ended>,
     /// Where TLS is spoken.
-    pub(super) handshakes: Option<(Arc<Handshakes>, Helper)>,
+    pub(super) handshakes: Option<(Arc<Handshakes>, HandshakeThread)>,
 }
 
 impl ThreadConns {

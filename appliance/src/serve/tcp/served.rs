@@ -166,12 +166,12 @@ async fn greet(
     clients: ClientCerts,
     fd: RawFd,
 ) -> Option<Stream> {
-    let (Stream::Tcp(socket), Some((handshakes, helper))) = (stream, handshakes) else {
+    let (Stream::Tcp(socket), Some((handshakes, thread))) = (stream, handshakes) else {
         // A service with such a listener makes handshakes.
         return None;
     };
     let done = tokio::select! {
-        done = handshakes.run(socket, clients, helper) => done,
+        done = handshakes.run(socket, clients, thread) => done,
         _ = shared.stopping() => return None,
     };
     match done {

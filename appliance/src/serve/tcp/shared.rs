@@ -5,7 +5,7 @@ use super::input::{Input, Spare};
 use super::pool::{Charge, Pool, SMALL_BYTES};
 use super::transport::Stream;
 use super::waiting::Waiting;
-use dataplane::commands::admission::Users;
+use dataplane::commands::login::Users;
 use dataplane::commands::{Ahead, Buffer, Conversation, Ctx, Progress, Sender};
 use dataplane::observe::{OpCounters, Server};
 use std::cell::{Cell, RefCell};
@@ -115,8 +115,9 @@ impl ThreadShared {
 
     /// Waits until the service is ordered to stop.
     pub(super) async fn stopping(&self) -> Drain {
-        let told = self.stopped.clone().wait_for(Option::is_some).await.ok().and_then(|told| *told);
-        told.unwrap_or_else(|| Drain::new(Duration::ZERO))
+        let drain =
+            self.stopped.clone().wait_for(Option::is_some).await.ok().and_then(|drain| *drain);
+        drain.unwrap_or_else(|| Drain::new(Duration::ZERO))
     }
 
     /// Ends when only those are accepted that have been made.
@@ -173,9 +174,9 @@ impl End {
     }
 }
 
-/// Answers whole requests of `input`, until there are so many bytes of replies or, with a value, at most so
-/// many. Long values are sent at once from where they lie, as far as the kernel takes them; all else is in `out`, to be
-/// sent.
+/// Answers whole requests of `input` until `out` has `pause` bytes of replies. The last of them may go beyond, but
+/// not with a value that would make it more than `most`. Long values are sent at once from where they lie, as far as
+/// the kernel takes them; all else is in `out`, to be sent.
 pub(super) fn answer(
     stream: &Stream,
     shared: &ThreadShared,

@@ -10,7 +10,7 @@ use crate::serve::ports::OpenPort;
 use crate::serve::tls::{Certificates, Clients};
 use crate::startup::flags::TcpIn;
 use crate::startup::plan::Plan;
-use dataplane::commands::admission::Users;
+use dataplane::commands::login::Users;
 use dataplane::stages::stream::{ConnFilter, StreamsConfig, TlsConfig, TlsHandshakes};
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 use super::{Waiting, streams};
 use crate::host::affinity;
 use crate::serve::credentials::Credentials;
-use crate::serve::offload::{Beside, PLACES};
+use crate::serve::offload::{Beside, IN_FLIGHT_MAX};
 use crate::serve::ports::{Driver, OpenPort};
 use crate::serve::tls::Certificates;
 use crate::startup::flags::Energy;
@@ -161,6 +161,6 @@ fn batch_policy(plan: &Plan) -> BatchPolicy {
         size: plan.batch,
         mode: plan.batch_mode,
         // One more may be with the CPU.
-        in_flight_max: if plan.offload.is_some() { PLACES + 1 } else { BATCHES_IN_FLIGHT },
+        in_flight_max: if plan.offload.is_some() { IN_FLIGHT_MAX + 1 } else { BATCHES_IN_FLIGHT },
     }
 }

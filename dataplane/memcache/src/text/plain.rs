@@ -14,7 +14,7 @@ const END_WITHIN_BYTES: usize = 9;
 
 /// The key of a `get` of one key, and the bytes that the request is.
 #[inline(always)]
-pub fn get(input: &[u8]) -> Option<(&[u8], usize)> {
+pub fn plain_get(input: &[u8]) -> Option<(&[u8], usize)> {
     let rest = input.strip_prefix(b"get ")?;
     let len = small_bytes::word_len(rest.get(..KEY_MAX_BYTES + 1).unwrap_or(rest));
     let key = rest.get(..len).filter(|key| (1..=KEY_MAX_BYTES).contains(&key.len()))?;
@@ -24,7 +24,7 @@ pub fn get(input: &[u8]) -> Option<(&[u8], usize)> {
 
 /// A `set`, and the bytes that it takes.
 #[derive(Debug)]
-pub struct Set<'a> {
+pub struct PlainSet<'a> {
     /// What to store.
     pub what: Store<'a>,
     /// Send no answer.
@@ -35,7 +35,7 @@ pub struct Set<'a> {
 
 /// Reads `set KEY FLAGS EXPTIME BYTES [noreply]` and its value, of at most `item_max_bytes`.
 #[inline(always)]
-pub fn set(input: &[u8], item_max_bytes: usize) -> Option<Set<'_>> {
+pub fn plain_set(input: &[u8], item_max_bytes: usize) -> Option<PlainSet<'_>> {
     let line = input.strip_prefix(b"set ")?;
     let (key, rest) = line.split_at_checked(small_bytes::word_len(line))?;
     if !(1..=KEY_MAX_BYTES).contains(&key.len()) {
@@ -52,7 +52,7 @@ pub fn set(input: &[u8], item_max_bytes: usize) -> Option<Set<'_>> {
     let (value, rest) = rest.split_at_checked(len)?;
     let [b'\r', b'\n', rest @ ..] = rest else { return None };
     let what = Store::set(key, flags, i64::from(exptime), value);
-    Some(Set { what, noreply, used: input.len() - rest.len() })
+    Some(PlainSet { what, noreply, used: input.len() - rest.len() })
 }
 
 /// A blank and a number, and what stands behind its last digit.

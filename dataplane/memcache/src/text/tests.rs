@@ -98,13 +98,13 @@ fn set_carries_all_arguments() {
 fn what_is_read_at_one_go_is_read_alike() {
     let limit = 60;
     let agree = |input: &[u8]| {
-        let at_once = plain::set(input, limit);
+        let at_once = plain::plain_set(input, limit);
         if let Some(PlainSet { what, noreply, used }) = at_once {
             let command = Command::text(Verb::Store(what), noreply);
             let parsed = Parsed::Command { command, used };
             assert_eq!(parsed, strict(input, limit), "{:?}", input.escape_ascii().to_string());
         }
-        plain::set(input, limit).is_some()
+        plain::plain_set(input, limit).is_some()
     };
     let long = [&b"set "[..], &[b'k'; 250], b" 0 0 1\r\nx\r\n"].concat();
     let longer = [&b"set "[..], &[b'k'; 251], b" 0 0 1\r\nx\r\n"].concat();

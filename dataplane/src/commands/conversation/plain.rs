@@ -67,7 +67,7 @@ fn gets(ctx: &mut Ctx<'_>, input: Input<'_>, out: &mut Buffer<'_>) -> Run {
         } else {
             out.put(b"END\r\n");
         }
-        observer.item(key, class, false);
+        observer.unwatched_key_part(key, class, false);
         keys.keys += 1;
         keys.hits += u64::from(class.is_some());
         run.bytes += used;

@@ -102,9 +102,9 @@ fn is_possible(cpu: &CpuEngine, entry: &Entry, desc: &ReqDesc, reply: &WholeRepl
     let text_len = usize::from(reply.facts.text_len);
     let is_its = match (desc.verdict, desc.verb) {
         (Verdict::READY, Verb::GET | Verb::GETS) => n_keys > 0,
-        (Verdict::HINTED, Verb::BINARY_GET | Verb::BINARY_GETK) => n_keys == 1,
+        (Verdict::STRICT_HINTED, Verb::BINARY_GET | Verb::BINARY_GETK) => n_keys == 1,
         // Not each has the value.
-        (Verdict::HINTED, Verb::META_GET) => {
+        (Verdict::STRICT_HINTED, Verb::META_GET) => {
             around = 0;
             n_keys == 1 && cpu.form(entry, desc).is_some()
         }

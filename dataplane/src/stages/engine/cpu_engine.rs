@@ -331,7 +331,7 @@ fn is_possible(frame: &[u8], entry: &Entry, desc: &ReqDesc) -> bool {
     let Some(text) = frame.get(text_off..text_end) else { return false };
     match desc.verdict {
         Verdict::SLOW => true,
-        Verdict::HINTED => {
+        Verdict::STRICT_HINTED => {
             let is_its = match (desc.verb, text) {
                 (Verb::META_GET, [b'm', b'g', b' ', ..]) => true,
                 (verb, [REQUEST_MAGIC, packet @ ..]) => {

@@ -132,7 +132,11 @@ impl<'a> FastGet<'a> {
         }
         for (asked, facts) in desc.keys.iter().zip(facts()) {
             let found = Seen { class: facts.item_class.into(), bytes: facts.value_len.into() };
-            self.observer.key(asked.bytes(frame.bytes()).unwrap_or_default(), Some(found), false);
+            self.observer.key_part(
+                asked.bytes(frame.bytes()).unwrap_or_default(),
+                Some(found),
+                false,
+            );
         }
         self.done.replies += 1;
         self.done.requests += 1;
@@ -156,7 +160,7 @@ impl<'a> FastGet<'a> {
         let sum = with_head(frame, headers(entry), head, value, item.value_sum())?;
         let store = self.guard.store();
         let found = Some(Seen { class: store.class_of(&item), bytes: value.len() });
-        self.observer.key(item.key(), found, false);
+        self.observer.key_part(item.key(), found, false);
         item.mark_visited(store.now());
         self.done.hints_right += 1;
         self.done.requests += 1;
@@ -274,7 +278,7 @@ impl<'a> FastGet<'a> {
     {
         for (key, item) in asked {
             let found = item.map(|item| Seen::of(self.guard, &item));
-            self.observer.key(key, found, false);
+            self.observer.key_part(key, found, false);
             self.done.keys += 1;
             self.done.hits += u64::from(found.is_some());
         }

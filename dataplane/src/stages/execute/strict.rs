@@ -9,7 +9,7 @@
 
 use super::Execute;
 use super::fast_get::headers;
-use crate::commands::work::Cost;
+use crate::commands::work::Work;
 use crate::commands::{self, Ctx, Flow, Known, execute};
 use crate::counters::WorkerCounters;
 use crate::frame_accounting::Accounts;
@@ -115,7 +115,7 @@ impl Execute {
         let dialect = self.server.dialects.of(first);
         let most = allowance(entry, desc.payload_len, self.amp_factor);
         let debtor = entry.flags.has(EntryFlags::LIMITED).then(|| source(frame.bytes(), entry));
-        let mut cost = Cost::begin(&self.session, &self.ops);
+        let mut work = Work::begin(&self.session, &self.ops);
         let mut out = Datagrams::new(&self.region, frame, headers(entry), most, &mut self.frames);
         let mut rest = self.text.as_slice();
         let mut known = known(rest, desc);
@@ -124,8 +124,8 @@ impl Execute {
             // Looked at where it is: a command is large to be moved.
             let parsed = dialect.parse(rest, self.item_max_bytes);
             let (command, used) = match &parsed {
-                Parsed::Command { command, used } if for_tcp(command) => {
-                    cost.count(1);
+                Parsed::Command { command, used } if command.verb.is_for_tcp() => {
+                    work.count(1);
                     if !command.is_noreply() {
                         dialect.refuse(rest, Refusal::NotOverUdp, &mut out);
                     }
@@ -145,8 +145,8 @@ impl Execute {
                     break;
                 }
             };
-            if cost.is_done(&self.session, &self.ops) && !is_end(command) {
-                cost.count(1);
+            if work.is_done(&self.session, &self.ops) && !is_end(command) {
+                work.count(1);
                 counters.work_refused.inc();
                 if !command.is_noreply() {
                     dialect.refuse(rest, Refusal::TooMuchWork, &mut out);
@@ -154,7 +154,7 @@ impl Execute {
                 rest = rest.get(used..).unwrap_or_default();
                 continue;
             }
-            cost.count(1);
+            work.count(1);
             kind = commands::kind(command);
             let ctx = Ctx::new(&mut self.session, &self.ops, &self.server);
             let mut ctx = ctx.knowing(known);
@@ -175,7 +175,7 @@ impl Execute {
             Supposed::Nothing | Supposed::Unknown | Supposed::At(_) => {}
         }
         if let Some(source) = debtor {
-            let requests = cost.requests(&self.session, &self.ops, out.text_bytes() as u64);
+            let requests = work.requests(&self.session, &self.ops, out.text_bytes() as u64);
             if requests > 0 && self.debts.len() < self.debts.capacity() {
                 self.debts.push(Debt { source, requests });
             }
@@ -246,8 +246,8 @@ fn known<'t>(text: &'t [u8], desc: &ReqDesc) -> Known<'t> {
     let start = usize::from(guessed.off).checked_sub(desc.payload_off.into());
     let key = start.and_then(|start| text.get(start..start + usize::from(guessed.len)));
     let hint = match (desc.verdict, guessed.hint) {
-        (Verdict::HINTED, Hint::HIT) => Supposed::At(Location(guessed.location)),
-        (Verdict::HINTED, Hint::MISS) => Supposed::Unknown,
+        (Verdict::STRICT_HINTED, Hint::HIT) => Supposed::At(Location(guessed.location)),
+        (Verdict::STRICT_HINTED, Hint::MISS) => Supposed::Unknown,
         _ => Supposed::Nothing,
     };
     let hash = (desc.hash != 0).then_some(KeyHash(desc.hash));
@@ -298,17 +298,6 @@ fn is_noreply_line(rest: &[u8]) -> bool {
 /// Whether nothing behind it is read.
 fn is_end(command: &Command<'_>) -> bool {
     matches!(command.verb, Verb::Quit)
-}
-
-/// Whether UDP is not the place for this command (D13).
-fn for_tcp(command: &Command<'_>) -> bool {
-    match command.verb {
-        Verb::Stats(what) => what.is_some(),
-        Verb::Flush { .. } | Verb::FlushPrefix { .. } | Verb::Verbosity | Verb::Admin(_) => true,
-        Verb::Get(_) | Verb::Fetch(_) | Verb::Store(_) | Verb::Delete(_) | Verb::Arith(_) => false,
-        Verb::Touch(_) | Verb::Debug { .. } | Verb::Rdma(_) | Verb::Noop => false,
-        Verb::Version | Verb::Quit | Verb::Refused(_) => false,
-    }
 }
 
 #[cfg(test)]

@@ -265,7 +265,7 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
                 && reply.facts.text_len > 0
             {
                 if let Some(udp_len) = whole::write(frame, reply, pass.requests) {
-                    pass.observer.hit(reply.facts.item_class.into());
+                    pass.observer.class_hit(reply.facts.item_class.into());
                     pass.totals.reply_whole(from + n, udp_len, key.len);
                 }
                 continue;

@@ -63,9 +63,9 @@ impl Pass<'_, '_> {
                     let shown = (self.observer.server, self.liveness.now);
                     let hit = request.hit::<BY_PORT>(frame.bytes, &item, shown, vector);
                     let Some(udp_len) = hit else { continue };
-                    self.observer.hit(found.class());
+                    self.observer.class_hit(found.class());
                     if !by_row {
-                        self.observer.see(item.key());
+                        self.observer.hot_key(item.key());
                     }
                     item.mark_visited(self.liveness.now);
                     udp_len
@@ -73,7 +73,7 @@ impl Pass<'_, '_> {
                 None if far >> n & 1 == 1 => {
                     if !by_row {
                         let (at, len) = (form.key_at(), usize::from(key_len));
-                        self.observer.see(window.get(at..at + len).unwrap_or_default());
+                        self.observer.hot_key(window.get(at..at + len).unwrap_or_default());
                     }
                     request.miss::<BY_PORT>(frame.bytes, vector)
                 }
@@ -111,7 +111,7 @@ fn show_missed(observer: Observer<'_>, frames: &[Frame], mut missed: u64, key_le
     while let Some(n) = next_of(&mut missed) {
         let key = frames.get(n).and_then(|frame| frame.bytes().get(KEY..));
         if let Some(key) = key.and_then(|key| key.get(..usize::from(key_lens[n % ROW]))) {
-            observer.see(key);
+            observer.hot_key(key);
         }
     }
 }

@@ -306,7 +306,7 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
 #[inline(always)]
 fn hit(observer: Observer<'_>, found: Option<Fetched<'_>>) -> u64 {
     let Some(found) = found else { return 0 };
-    observer.hit(found.class());
+    observer.class_hit(found.class());
     1
 }
 
@@ -345,7 +345,7 @@ fn show(observer: Observer<'_>, text: &[u8], asked: &Several, before: u64) {
     let mut keys = (0..usize::from(asked.n_keys)).map(|n| asked.key(text, n));
     let mut before = usize::try_from(before).ok();
     while let Some(key) = before.and_then(|before| keys.nth(before)) {
-        observer.see(key);
+        observer.hot_key(key);
         let left = keys.len() as u64;
         before = observer.pass_keys(left).and_then(|before| usize::try_from(before).ok());
     }

@@ -398,7 +398,7 @@ fn try_answer(
     if is_new && len > 0 {
         if let Some((item, class)) = &item {
             let seen = Seen { class: *class, bytes: item.value().len() };
-            observer.key(item.key(), Some(seen), false);
+            observer.key_part(item.key(), Some(seen), false);
         }
         done.look_ups.keys += 1;
         done.look_ups.hits += u64::from(item.is_some());

@@ -1,7 +1,7 @@
 //! The segments of a burst, before their connections take them.
 //!
-//! In: frames that stage 3 called `Segment`. Out: the same, checked, with the ends that they name and
-//! where their hash leads. Between one step of a burst and the next, memory has time: with many
+//! In: frames that stage 3 called `Segment`. Out: the same, checked, with the 4-tuples that they name and
+//! where the hash of these leads. Between one step of a burst and the next, memory has time: with many
 //! connections each of them has left the caches since its last segment, and one that waits for its lines
 //! alone waits long. What fails has a [`DropReason`].
 
@@ -41,7 +41,7 @@ impl<'f> Segment<'f> {
         let bytes = packet.bytes.get(behind..).ok_or(DropReason::TcpTruncated)?;
         let head = Tcp::checked(bytes).ok_or(DropReason::TcpTruncated)?;
         let tuple = FourTuple {
-            port: u8::try_from(port).unwrap_or(u8::MAX),
+            nic: u8::try_from(port).unwrap_or(u8::MAX),
             ours: packet.dst,
             theirs: packet.src,
             their_port: head.src_port(),

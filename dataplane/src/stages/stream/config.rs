@@ -4,7 +4,7 @@
 
 use super::filter::ConnFilter;
 use super::handshakes::TlsConfig;
-use crate::commands::admission::Users;
+use crate::commands::login::Users;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Session;

@@ -13,8 +13,8 @@ use super::outcome::{End, Next};
 use super::spill::Spill;
 use super::table::FourTuple;
 use super::tls::Layer;
-use crate::commands::admission::{Login, Users};
-use crate::commands::{Ahead, Conversation, PARTING_MAX_NS};
+use crate::commands::login::{Login, Users};
+use crate::commands::{Ahead, Conversation, DRAIN_QUIET_NS, DRAIN_REST_MAX_NS, PARTING_MAX_NS};
 use crate::observe::watch::Watching;
 use crate::observe::{ConnState, OpCounters, Server};
 use crate::rdma::Between;
@@ -35,11 +35,6 @@ pub const CONNECTION_BYTES: u64 = (IN_BYTES + OUT_BYTES + STATE_BYTES) as u64;
 /// Free bytes in the send buffer from which on requests are answered: most replies fit, and acknowledgements
 /// that come one by one do not make a turn each.
 const ROOM_MIN_BYTES: usize = OUT_BYTES / 4;
-/// When the service stops: how long the rest of a request is waited for, and a client that goes on
-/// asking is served,
-const REST_MAX_NS: u64 = 1_000_000_000;
-/// and how long nothing must have come before the end.
-const QUIET_NS: u64 = 50_000_000;
 /// What a connection that has memory of the spill must move,
 pub(super) const PACE_BYTES: usize = 64 << 10;
 /// in that time, while others may wait for it.
@@ -90,7 +85,7 @@ impl WorkerShared {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) machine: Machine,
-    /// The ends of the connection that has the slot.
+    /// The NIC, addresses and ports of the connection that has the slot.
     pub(super) tuple: Option<FourTuple>,
     pub(super) l2: L2Header,
     /// Another way to the client, which one segment came by.
@@ -127,6 +122,17 @@ pub(super) struct Connection {
     pub(super) pending: Option<(Vec<u8>, usize)>,
     /// What its bytes go through.
     pub(super) layer: Layer,
+}
+
+/// When memory is to be given back.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum GiveBack {
+    /// There is none.
+    Nothing,
+    /// Now.
+    Now,
+    /// Not before then.
+    At(u64),
 }
 
 impl Connection {
@@ -187,8 +193,8 @@ impl Connection {
     }
 
     /// A segment of the client's came by this way. The second in a row moves the connection there: nothing
-    /// sums an Ethernet header, and where only one end talks, a wrong one would not be mended. One whose numbers are
-    /// not the connection's says nothing, wherever it came from.
+    /// sums an Ethernet header, and where only one side talks, a wrong one would not be mended. One whose sequence and
+    /// acknowledgement numbers are not the connection's says nothing, wherever it came from.
     #[inline]
     pub(super) fn note_l2(&mut self, l2: L2Header, segment: &Tcp<'_>) {
         if self.l2 != l2 || !self.other_l2.is_empty() {
@@ -266,27 +272,27 @@ impl Connection {
         self.machine.lengthen(long);
     }
 
-    /// Whether it has been at rest for so long that the memory of its buffers is to be given back; if
-    /// not, when it will have been. The same for long buffers.
-    pub(super) fn rests(&self, now_ns: u64) -> Result<bool, u64> {
+    /// When the memory of its buffers, and long buffers, are to be given back: it has been at rest then.
+    pub(super) fn give_back_due(&self, now_ns: u64) -> GiveBack {
         let from = match self.machine.is_long() {
             true => self.long_ns.min(self.moved_ns),
             false => self.moved_ns,
         };
         let from = from.saturating_add(REST_NS);
         match self.machine.is_backed() {
-            true if now_ns < from => Err(from),
-            is_backed => Ok(is_backed),
+            true if now_ns < from => GiveBack::At(from),
+            true => GiveBack::Now,
+            false => GiveBack::Nothing,
         }
     }
 
     /// Gives memory of its buffers back, as far as nothing is in them. When there may be more to give.
     pub(super) fn give_back(&mut self, shared: &mut WorkerShared, now_ns: u64) -> Option<u64> {
         self.machine.shorten(&mut shared.long);
-        match self.rests(now_ns) {
-            Ok(true) if !self.machine.is_long() => self.machine.give_back(),
-            Ok(_) => {}
-            Err(later) => return Some(later),
+        match self.give_back_due(now_ns) {
+            GiveBack::Now if !self.machine.is_long() => self.machine.give_back(),
+            GiveBack::Now | GiveBack::Nothing => {}
+            GiveBack::At(later) => return Some(later),
         }
         None
     }
@@ -356,7 +362,7 @@ impl Connection {
         shared: &mut WorkerShared,
         now_ns: u64,
     ) -> Next {
-        if self.stopping.is_some_and(|since| now_ns >= since + REST_MAX_NS) {
+        if self.stopping.is_some_and(|since| now_ns >= since + DRAIN_REST_MAX_NS) {
             self.machine.read_no_more();
         }
         loop {
@@ -422,15 +428,15 @@ impl Connection {
         }
     }
 
-    /// Throws away what has come behind our end, and says so with a reset (RFC 1122, section 4.2.2.13), but not before the
+    /// Throws away what has come behind our FIN, and says so with a reset (RFC 1122, section 4.2.2.13), but not before the
     /// client has all that it was owed, which a reset would cost it.
     pub(super) fn drop_late<const TLS: bool>(&mut self) {
         let come = self.machine.waiting();
-        // Over TLS the client may have said its own end.
+        // Over TLS the client may have sent its own close_notify.
         let is_alert = TLS
             && (come <= SEALED_ALERT_BYTES || self.machine.front().first() == Some(&ALERT_RECORD));
         self.machine.drop_input();
-        if come > 0 && !is_alert && self.machine.is_end_acknowledged() {
+        if come > 0 && !is_alert && self.machine.is_fin_acknowledged() {
             self.machine.abort();
         }
     }
@@ -473,13 +479,13 @@ impl Connection {
     /// How long a connection that has answered all that it can is served, if the service stops `since`.
     fn serves_until(&self, since: u64) -> u64 {
         let in_request = self.has_input() || self.long_input.is_some() || self.is_in_midst();
-        let last = since + REST_MAX_NS;
-        if in_request { last } else { last.min(since.max(self.moved_ns) + QUIET_NS) }
+        let last = since + DRAIN_REST_MAX_NS;
+        if in_request { last } else { last.min(since.max(self.moved_ns) + DRAIN_QUIET_NS) }
     }
 
-    /// Whether the client has got the end, has taken all that it was owed, and does not end its side.
+    /// Whether the client has got our FIN, has taken all that it was owed, and does not end its side.
     pub(super) fn is_left(&self, now_ns: u64) -> bool {
-        self.machine.has_said_all() && now_ns > self.moved_ns + QUIET_NS
+        self.machine.has_said_all() && now_ns > self.moved_ns + DRAIN_QUIET_NS
     }
 
     /// Whether nothing more will come.

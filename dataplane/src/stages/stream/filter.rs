@@ -1,7 +1,7 @@
 //! Which connections there are, of all workers: for ports that may bring a segment to a worker that does not have
 //! its connection, and must not reset it.
 //!
-//! In: connections as they begin and end. Out: whether a worker may have the connection of two ends. A
+//! In: connections as they begin and end. Out: whether a worker may have the connection of a 4-tuple. A
 //! filter of counters under a keyed hash: it never misses a connection that there is, and takes one in eight
 //! strangers for one when all connections are taken. Cannot fail.
 
@@ -59,7 +59,7 @@ mod tests {
 
     fn tuple(n: u16) -> FourTuple {
         let of = |n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
-        FourTuple { port: 0, ours: of(2), theirs: of(1), their_port: n }
+        FourTuple { nic: 0, ours: of(2), theirs: of(1), their_port: n }
     }
 
     #[test]
@@ -69,7 +69,7 @@ mod tests {
         here.clone().for_each(|n| filter.enter(&tuple(n)));
         assert!(here.clone().all(|n| filter.may_have(&tuple(n))));
         // By the worker's number of the port it makes no difference.
-        assert!(filter.may_have(&FourTuple { port: 7, ..tuple(1) }));
+        assert!(filter.may_have(&FourTuple { nic: 7, ..tuple(1) }));
         let taken = (2001..=12_000).filter(|&n| filter.may_have(&tuple(n))).count();
         assert!(taken < 2_000, "{taken} of 10,000");
         here.for_each(|n| filter.leave(&tuple(n)));

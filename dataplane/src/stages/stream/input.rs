@@ -5,7 +5,7 @@
 //! of a request.
 
 use super::connection::{Connection, IN_BYTES, OUT_BYTES, WorkerShared};
-use crate::commands::admission::Login;
+use crate::commands::login::Login;
 use crate::commands::{Buffer, Conversation, Ctx, Progress};
 
 impl Connection {
@@ -135,8 +135,8 @@ pub(super) fn has_enough(input: &[u8], before: usize, wants: usize) -> bool {
     }
 }
 
-/// No buffer of the spill for a request that is longer than the receive buffer.
-pub(super) const NO_BUFFER: Progress = Progress { needs: 1, ..NOTHING };
+/// A request is longer than the receive buffer: it needs a buffer of the spill, and there is none.
+pub(super) const NO_BUFFER: Progress = Progress { needs: IN_BYTES + 1, ..NOTHING };
 pub(super) const NOTHING: Progress =
     Progress { consumed: 0, close: false, more: false, needs: 0, full: false };
 
@@ -160,10 +160,10 @@ pub(super) fn answer(
 ) -> Progress {
     let mut consumed = 0;
     if !login.is_open() {
-        let admission = login.advance(input, &shared.ops, &mut shared.out);
-        consumed = admission.consumed;
-        if !login.is_open() || admission.close {
-            return Progress { consumed, close: admission.close, ..NOTHING };
+        let of_login = login.advance(input, &shared.ops, &mut shared.out);
+        consumed = of_login.consumed;
+        if !login.is_open() || of_login.close {
+            return Progress { consumed, close: of_login.close, ..NOTHING };
         }
     }
     let (room, is_free) = match room {

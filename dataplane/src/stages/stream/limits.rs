@@ -10,7 +10,7 @@ use super::listener::CONFIRM_MAX_NS;
 use super::machine::Phase;
 use super::outcome::{End, Next};
 use crate::commands::PARTING_MAX_NS;
-use crate::commands::work::Cost;
+use crate::commands::work::Work;
 use crate::policy::Gate;
 
 /// Pause before the next look whether a source may have more,
@@ -48,15 +48,15 @@ pub(super) fn converse_within_rates(
         let commands = shared.ops.latency.done().iter().sum::<u64>();
         (commands, shared.ops.bytes_written.get())
     };
-    let (mut cost, before) = (Cost::begin(&shared.session, &shared.ops), done(shared));
+    let (mut work, before) = (Work::begin(&shared.session, &shared.ops), done(shared));
     let next = connection.converse(shared, now_ns);
     let after = done(shared);
     let (commands, bytes) = (after.0.wrapping_sub(before.0), after.1.wrapping_sub(before.1));
     // As over UDP, of trusted sources the work is not counted.
     let requests = match connection.limited {
         true => {
-            cost.count(commands);
-            commands.max(cost.requests(&shared.session, &shared.ops, bytes))
+            work.count(commands);
+            commands.max(work.requests(&shared.session, &shared.ops, bytes))
         }
         false => commands,
     };

@@ -3,7 +3,7 @@
 //! In: a client's SYN. Out: a slot, or none. Free slots first, then the one that
 //! ended longest ago, then the one whose client has left us longest without its confirmation. Of
 //! those that are not confirmed there is only a bounded number: the oldest is dropped for a new one. A slot with a
-//! client is never taken. The initial sequence number follows from a keyed hash of both ends and the time
+//! client is never taken. The initial sequence number follows from a keyed hash of the 4-tuple and the time
 //! (RFC 6528), so that no client can guess another's.
 
 use super::connection::Connection;
@@ -12,7 +12,7 @@ use super::table::FourTuple;
 use super::waiting::Waiting;
 use std::hash::BuildHasher;
 
-/// While fuzzing, a key of zeros: the same input has the same numbers each time.
+/// While fuzzing, a key of zeros: the same input has the same sequence numbers each time.
 #[cfg(fuzzing)]
 type Secret = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 #[cfg(not(fuzzing))]
@@ -93,7 +93,7 @@ impl Listener {
         self.free.len()
     }
 
-    /// The initial sequence number of a connection between these ends (RFC 6528, and the time is in the
+    /// The initial sequence number of a connection with this 4-tuple (RFC 6528, and the time is in the
     /// hash as well).
     pub(super) fn initial_seq(&self, tuple: &FourTuple, now_ns: u64) -> u32 {
         let hash = self.secret.hash_one((tuple, now_ns)).to_le_bytes();

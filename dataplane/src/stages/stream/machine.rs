@@ -78,7 +78,7 @@ pub(super) enum Vetted {
     /// Nothing. It is of another time, or forged.
     Ignore,
     /// Where the client and we stand, as sequence number and acknowledgement: who sent it may have lost
-    /// its memory, and then ends the connection with numbers that are right.
+    /// its memory, and then ends the connection with sequence numbers that are right.
     Challenge(u32, u32),
 }
 
@@ -249,20 +249,20 @@ impl Machine {
     }
 
     /// Whether the client has ended its side.
-    fn has_their_end(&self) -> bool {
+    fn has_their_fin(&self) -> bool {
         let state = self.socket.state();
         matches!(state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait)
     }
 
     /// What is to become of a segment with so many bytes. The state machine ends a connection for any RST
     /// in its window, throws away bytes that an overtaken acknowledgement came with, and takes
-    /// bytes behind the client's end.
+    /// bytes behind the client's FIN.
     #[inline]
     pub(super) fn vet(&self, segment: &Tcp<'_>, bytes: usize) -> Vetted {
         let ahead = segment.ack().wrapping_sub(number(self.socket.unacknowledged()));
         let plain = segment.is_of_the_middle() && ahead <= i32::MAX.unsigned_abs();
         let plain = plain && self.is_near(segment);
-        if plain && (bytes == 0 || !self.has_their_end()) {
+        if plain && (bytes == 0 || !self.has_their_fin()) {
             return Vetted::Take;
         }
         self.look_closely(segment, u32::try_from(bytes).unwrap_or(0))
@@ -274,12 +274,12 @@ impl Machine {
         segment.seq().wrapping_sub(number(self.socket.expected())).wrapping_add(1 << 30) <= 1 << 31
     }
 
-    /// Whether its numbers are those that the connection is at, which no stranger guesses: it acknowledges
-    /// what is under way, and begins within a window of what is expected. Its SYN is, too.
+    /// Whether its sequence and acknowledgement numbers are those that the connection is at, which no stranger
+    /// guesses: it acknowledges what is under way, and begins within a window of what is expected. Its SYN is, too.
     pub(super) fn is_expected(&self, segment: &Tcp<'_>) -> bool {
         let length = |n: usize| u32::try_from(n).unwrap_or(u32::MAX / 2);
         let acknowledged = segment.ack().wrapping_sub(number(self.socket.unacknowledged()));
-        // A SYN or a FIN has a number, too.
+        // A SYN or a FIN has a sequence number, too.
         let under_way = length(self.room_max()) + 2;
         // The window may have been a long one.
         let window = length(self.waiting_max().max(LONG_BYTES));
@@ -310,7 +310,7 @@ impl Machine {
             let past = segment.seq().wrapping_add(bytes).wrapping_sub(expected);
             (1..=i32::MAX.unsigned_abs()).contains(&past)
         };
-        let is_behind_end = self.has_their_end() && bytes > 0 && behind_end();
+        let is_behind_end = self.has_their_fin() && bytes > 0 && behind_end();
         if segment.has_syn() || !self.is_near(segment) || is_behind_end {
             return challenge;
         }
@@ -490,17 +490,17 @@ impl Machine {
         self.socket.send_slice(bytes).unwrap_or(0)
     }
 
-    /// Whether the client has acknowledged our end, and all before it, and has not ended its side.
+    /// Whether the client has acknowledged our FIN, and all before it, and has not ended its side.
     pub(super) fn has_said_all(&self) -> bool {
         self.socket.state() == State::FinWait2
     }
 
-    /// Whether the client has acknowledged our end, and all before it.
-    pub(super) fn is_end_acknowledged(&self) -> bool {
+    /// Whether the client has acknowledged our FIN, and all before it.
+    pub(super) fn is_fin_acknowledged(&self) -> bool {
         matches!(self.socket.state(), State::FinWait2 | State::TimeWait)
     }
 
-    /// Ends our side, behind what is still to be sent.
+    /// Closes our side with a FIN, behind what is still to be sent.
     pub(super) fn close(&mut self) {
         self.socket.close();
     }

@@ -9,7 +9,7 @@
 //! `config` is what it is made with, `table` finds the connection, `listener` begins one, `machine` is its state (a library's, and the
 //! only file but `frames` that uses it), `connection` joins it to the conversation that kernel
 //! sockets have too, `input` gives it what has come, `limits` says what it may have, `filter` what others may have, `wheel` shows what is due. A connection belongs to one worker for life: the NIC
-//! spreads connections by their ends. All memory for connections is mapped at the start; values that
+//! spreads connections by their 4-tuples. All memory for connections is mapped at the start; values that
 //! are longer than a connection's buffers use `spill`, and longer buffers for a while.
 #![deny(clippy::indexing_slicing)]
 

@@ -9,7 +9,7 @@
 
 use super::arrivals::{Arrival, Segment};
 use super::config::{StreamPort, StreamsConfig};
-use super::connection::{Connection, IN_BYTES, OUT_BYTES, WorkerShared};
+use super::connection::{Connection, GiveBack, IN_BYTES, OUT_BYTES, WorkerShared};
 use super::filter::ConnFilter;
 use super::frames::{L2Header, Outbox, Wire};
 use super::handshakes::{Job, Tls};
@@ -206,7 +206,7 @@ impl Streams {
             None if !segment.opens() && self.is_anothers(&tuple) => {
                 return Err(DropReason::TcpStray);
             }
-            None => return Err(self.refuse(tuple.port, &parsed, &l2, &segment, now_ns)),
+            None => return Err(self.refuse(tuple.nic, &parsed, &l2, &segment, now_ns)),
         };
         let (Some(connection), Some(&facts)) =
             (self.connections.get_mut(slot as usize), self.ports.get(port))
@@ -221,8 +221,7 @@ impl Streams {
         if vetted == Vetted::Take {
             connection.note_l2(l2, &segment);
         }
-        let mut wire =
-            Wire::new(&connection.l2, tuple.port, facts.mtu, &self.region, &mut self.out);
+        let mut wire = Wire::new(&connection.l2, tuple.nic, facts.mtu, &self.region, &mut self.out);
         let is_taken = connection.machine.take(vetted, parsed, &mut wire, now_ns);
         self.enqueue(slot);
         match vetted {
@@ -265,7 +264,7 @@ impl Streams {
         }
         let seq = self.listener.initial_seq(&tuple, now_ns);
         let (Some(connection), Some(facts)) =
-            (self.connections.get_mut(slot as usize), self.ports.get(usize::from(tuple.port)))
+            (self.connections.get_mut(slot as usize), self.ports.get(usize::from(tuple.nic)))
         else {
             return Err(DropReason::TcpFull);
         };
@@ -475,11 +474,11 @@ impl Streams {
             } else {
                 connection.converse(&mut self.shared, now_ns)
             };
-            self.conns.is(slot, connection.state(next), now_ns);
+            self.conns.set_state(slot, connection.state(next), now_ns);
             next
         } else {
             if phase == Phase::Ended {
-                // The client's end came with more than that.
+                // The client's FIN came with more than that.
                 match connection.layer {
                     Layer::Plain => connection.drop_late::<false>(),
                     _ => connection.drop_late::<true>(),
@@ -487,9 +486,8 @@ impl Streams {
             }
             Next::Client
         };
-        let Some(&facts) = self.ports.get(usize::from(tuple.port)) else { return };
-        let mut wire =
-            Wire::new(&connection.l2, tuple.port, facts.mtu, &self.region, &mut self.out);
+        let Some(&facts) = self.ports.get(usize::from(tuple.nic)) else { return };
+        let mut wire = Wire::new(&connection.l2, tuple.nic, facts.mtu, &self.region, &mut self.out);
         let (all, due_ns) = connection.machine.send_due(&mut wire, now_ns);
         let after = connection.machine.phase();
         if after == Phase::None && all {
@@ -519,7 +517,7 @@ impl Streams {
         self.listener.confirmed(slot);
         self.shared.ops.total_connections.inc();
         let peer = SocketAddr::new(tuple.theirs, tuple.their_port);
-        let port = self.ports.get(usize::from(tuple.port)).map_or(0, |p| p.tcp_port);
+        let port = self.ports.get(usize::from(tuple.nic)).map_or(0, |p| p.tcp_port);
         self.conns.begin(slot, peer, SocketAddr::new(tuple.ours, port), now_ns);
         let fd = self.conns.id(slot);
         self.shared.server.watchers.connected(Some(peer), fd);
@@ -540,14 +538,14 @@ impl Streams {
         let connection = self.connections.get_mut(slot as usize)?;
         let mut also = |ns: u64| due_ns = Some(due_ns.map_or(ns, |due| due.min(ns)));
         deadline.into_iter().for_each(&mut also);
-        match connection.rests(now_ns) {
-            Ok(false) => {}
-            Ok(true) if self.rests < RESTS_MAX => {
+        match connection.give_back_due(now_ns) {
+            GiveBack::Nothing => {}
+            GiveBack::Now if self.rests < RESTS_MAX => {
                 self.rests += 1;
                 connection.give_back(&mut self.shared, now_ns).into_iter().for_each(&mut also);
             }
-            Ok(true) => also(now_ns + RETRY_NS),
-            Err(later) => also(later),
+            GiveBack::Now => also(now_ns + RETRY_NS),
+            GiveBack::At(later) => also(later),
         }
         match next {
             Next::Client if all => {}
@@ -577,7 +575,7 @@ impl Streams {
         self.listener.removed(slot);
         self.wheel.set(slot, None);
         self.rated -= usize::from(std::mem::take(&mut connection.rated));
-        let port = self.ports.get(usize::from(tuple.port)).map_or(0, |end| end.tcp_port);
+        let port = self.ports.get(usize::from(tuple.nic)).map_or(0, |nic| nic.tcp_port);
         self.leave(slot);
         if let Some(connection) = self.connections.get_mut(slot as usize) {
             connection.clear(port, &mut self.shared);

@@ -1,20 +1,20 @@
 //! Which connection a segment belongs to.
 //!
-//! In: the two ends that a segment names. Out: the number of the connection between them. The hash
+//! In: the NIC that a segment came by, its addresses and ports. Out: the number of their connection. The hash
 //! is keyed, so that no client can choose addresses and ports that collide. Open addressing
 //! over twice as many buckets as there can be connections, or more, so that there is a bucket for every
 //! connection from the start and nothing grows; a connection that is removed leaves no trace. Eight buckets lie in
-//! a cache line; the ends themselves stand with the connections, which the caller reads anyway.
+//! a cache line; these themselves stand with the connections, which the caller reads anyway.
 
 use driver_shim::prefetch_read;
 use std::net::IpAddr;
 use store::{Hasher, KeyHash};
 
-/// The two ends of a connection, and the port that it came by.
+/// The addresses and ports of a connection, and the NIC that it came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct FourTuple {
-    /// The worker's number of the port.
-    pub(super) port: u8,
+    /// The worker's number of the NIC.
+    pub(super) nic: u8,
     /// Our address.
     pub(super) ours: IpAddr,
     /// The client's address.
@@ -31,7 +31,7 @@ impl FourTuple {
     }
 }
 
-/// The keyed hash of two ends.
+/// The keyed hash of a [`FourTuple`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TupleHash(u32);
 
@@ -45,22 +45,22 @@ struct Bucket {
     connection: u32,
 }
 
-/// Connections by their ends.
+/// Connections by their 4-tuples.
 #[derive(Debug)]
 pub(super) struct Table {
     buckets: Box<[Bucket]>,
     key: Hasher,
 }
 
-/// Two addresses and the ports behind them.
+/// Two addresses, then the number of the NIC and the client's port.
 #[inline]
 fn joined<const A: usize, const N: usize>(
     ours: [u8; A],
     theirs: [u8; A],
-    ports: [u8; 3],
+    others: [u8; 3],
 ) -> [u8; N] {
     let mut all = [0; N];
-    for (to, byte) in all.iter_mut().zip(ours.into_iter().chain(theirs).chain(ports)) {
+    for (to, byte) in all.iter_mut().zip(ours.into_iter().chain(theirs).chain(others)) {
         *to = byte;
     }
     all
@@ -73,21 +73,21 @@ impl Table {
         Self { buckets: vec![EMPTY; buckets].into(), key: Hasher::new(None) }
     }
 
-    /// The hash of the ends of a connection.
+    /// The hash of a connection's 4-tuple.
     #[inline]
     pub(super) fn hash(&self, tuple: &FourTuple) -> TupleHash {
         let [a, b] = tuple.their_port.to_be_bytes();
-        let ports = [tuple.port, a, b];
+        let others = [tuple.nic, a, b];
         let KeyHash(hash) = match (tuple.ours, tuple.theirs) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
-                self.key.hash(&joined::<4, 11>(ours.octets(), theirs.octets(), ports))
+                self.key.hash(&joined::<4, 11>(ours.octets(), theirs.octets(), others))
             }
             (ours, theirs) => {
                 let octets = |ip: IpAddr| match ip {
                     IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
                     IpAddr::V6(ip) => ip.octets(),
                 };
-                self.key.hash(&joined::<16, 35>(octets(ours), octets(theirs), ports))
+                self.key.hash(&joined::<16, 35>(octets(ours), octets(theirs), others))
             }
         };
         #[expect(clippy::cast_possible_truncation, reason = "one half is enough")]
@@ -182,26 +182,26 @@ mod tests {
     fn tuple(n: u32) -> FourTuple {
         let [_, a, b, c] = n.to_be_bytes();
         let theirs = [10, a, b, c].into();
-        FourTuple { port: 0, ours: [10, 0, 0, 2].into(), theirs, their_port: u16::from(c) + 7 }
+        FourTuple { nic: 0, ours: [10, 0, 0, 2].into(), theirs, their_port: u16::from(c) + 7 }
     }
 
     /// Few enough that they come again, more than the table was made for.
     fn some_tuple() -> impl Strategy<Value = FourTuple> {
-        (any::<bool>(), 0_u8..2, 1_u8..4, 1_u8..5, 0_u16..6).prop_map(|(ipv6, port, a, b, of)| {
+        (any::<bool>(), 0_u8..2, 1_u8..4, 1_u8..5, 0_u16..6).prop_map(|(ipv6, nic, a, b, of)| {
             let address = |n: u8| match ipv6 {
                 true => [0xfd, 0, 0, 0, 0, 0, 0, u16::from(n)].into(),
                 false => [10, 0, 0, n].into(),
             };
-            FourTuple { port, ours: address(a), theirs: address(b), their_port: 40_000 + of }
+            FourTuple { nic, ours: address(a), theirs: address(b), their_port: 40_000 + of }
         })
     }
 
     #[test]
-    fn all_that_ends_have_is_hashed() {
+    fn every_field_is_hashed() {
         let (table, of) = (Table::new(4), tuple(1));
         let v6 = |n: u16| [0xfd, 0, 0, 0, 0, 0, 0, n].into();
         for other in [
-            FourTuple { port: 1, ..of },
+            FourTuple { nic: 1, ..of },
             FourTuple { ours: [10, 0, 0, 3].into(), ..of },
             FourTuple { theirs: [10, 0, 0, 3].into(), ..of },
             FourTuple { their_port: 1, ..of },
@@ -238,10 +238,10 @@ mod tests {
             prop_assert_eq!(used, model.len());
         }
 
-        /// As a map from ends to connections, up to as many as it was made for, and with nothing of what
-        /// was removed; where `bits` are few, ends that have nothing in common have one hash.
+        /// As a map from 4-tuples to connections, up to as many as it was made for, and with nothing of what
+        /// was removed; where `bits` are few, different ones have one hash.
         #[test]
-        fn is_a_map_from_ends(
+        fn is_a_map_from_tuples(
             bits in 0_u32..7,
             steps in prop::collection::vec((any::<bool>(), some_tuple()), 1..600),
         ) {

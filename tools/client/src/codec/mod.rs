@@ -7,6 +7,7 @@
 
 pub mod asked;
 pub mod connection;
+mod malformed;
 mod place;
 pub mod reply;
 pub mod request;
@@ -15,7 +16,8 @@ pub mod udp;
 
 pub use asked::Asked;
 pub use base::memory_file::Place;
-pub use reply::{Malformed, Reply, Value};
+pub use malformed::Malformed;
+pub use reply::{Reply, Value};
 pub use request::{Field, Set};
 pub use stag::Stag;
 

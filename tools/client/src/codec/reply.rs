@@ -5,7 +5,7 @@
 //! ends them.
 
 use super::request::Field;
-use super::{Place, Protocol, Read, Stag, line, number, place};
+use super::{Malformed, Place, Protocol, Read, Stag, line, number, place};
 use memcache::binary::{Header, RESPONSE_MAGIC, opcode};
 use std::io::Write as _;
 
@@ -16,17 +16,6 @@ const STATUS_OK: u16 = 0;
 const STATUS_NOT_FOUND: u16 = 1;
 const STATUS_EXISTS: u16 = 2;
 const STATUS_NOT_STORED: u16 = 5;
-
-/// It does not follow the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a reply that the protocol does not have")]
-pub struct Malformed;
-
-impl From<Malformed> for std::io::Error {
-    fn from(malformed: Malformed) -> Self {
-        Self::new(std::io::ErrorKind::InvalidData, malformed)
-    }
-}
 
 /// A value that was found. What a reply does not report is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

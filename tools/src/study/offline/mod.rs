@@ -343,7 +343,7 @@ impl Cli {
         let way = |kind| Way {
             mode: Mode::Launch,
             kind,
-            places: 2,
+            in_flight_max: 2,
             deadline: DEADLINE,
             forced: true,
             heads: false,

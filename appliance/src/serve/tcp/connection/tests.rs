@@ -5,7 +5,7 @@ use super::super::shared::tests::{in_time, thread};
 use super::super::tls::tests::pair;
 use super::*;
 use crate::process::allocator::tests::IS_SHORT;
-use dataplane::commands::admission::Users;
+use dataplane::commands::login::Users;
 use dataplane::observe::conns::Address;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,7 +1,7 @@
 //! Requests that only the strict parser answers, but whose key an engine can find: one `mg`, or one
 //! binary get.
 //!
-//! In: the text of a datagram. Out: a `Hinted` descriptor with its key, or none. A wrong guess at an `mg` costs
+//! In: the text of a datagram. Out: a `STRICT_HINTED` descriptor with its key, or none. A wrong guess at an `mg` costs
 //! a look-up and nothing else: stage 6 looks for what the strict parser reads (D1). A binary get may be answered by what
 //! a GPU has for that key, so that it must be one that the strict parser would take for the same.
 
@@ -23,7 +23,7 @@ pub(super) fn read(text: &[u8], text_off: u16, desc: &mut ReqDesc) {
     *key = KeyDesc { off: text_off + skip, len, ..KeyDesc::default() };
     desc.n_keys = 1;
     desc.verb = verb;
-    desc.verdict = Verdict::HINTED;
+    desc.verdict = Verdict::STRICT_HINTED;
 }
 
 /// Bytes of the key of an `mg` line, given what follows the command, if the datagram ends with a line.
@@ -63,7 +63,7 @@ mod tests {
         read(text, 0, &mut desc);
         let k = desc.keys[0];
         let end = usize::from(k.off) + usize::from(k.len);
-        (desc.verdict == Verdict::HINTED).then(|| &text[usize::from(k.off)..end])
+        (desc.verdict == Verdict::STRICT_HINTED).then(|| &text[usize::from(k.off)..end])
     }
 
     #[test]

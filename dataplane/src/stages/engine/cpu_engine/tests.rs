@@ -131,7 +131,7 @@ fn a_binary_get_that_is_hinted_is_the_whole_datagram() {
     let entry = Entry { flags: EntryFlags::IP_GOOD.with(EntryFlags::UDP_GOOD), ..Entry::default() };
     let get = |opcode, key: &[u8]| Header::request(opcode).packet(b"", key, b"").unwrap();
     let (frame, right) = ask(&get(0x0d, b"ab"));
-    assert_eq!((right.verdict, right.verb), (Verdict::HINTED, Verb::BINARY_GETK));
+    assert_eq!((right.verdict, right.verb), (Verdict::STRICT_HINTED, Verb::BINARY_GETK));
     assert!(is_possible(&frame, &entry, &right));
     let [key, ..] = right.keys;
     for (verb, off, len) in [(2, 0, 0), (3, 1, 0), (3, 0, 1), (3, 1, 255)] {
@@ -158,7 +158,7 @@ fn an_mg_has_a_form_if_it_is_one_line_of_key_and_flags() {
         (b"mg ab v \r\n", false),
     ] {
         let (frame, right) = ask(text);
-        assert_eq!((right.verdict, right.verb), (Verdict::HINTED, Verb::META_GET));
+        assert_eq!((right.verdict, right.verb), (Verdict::STRICT_HINTED, Verb::META_GET));
         assert_eq!(
             form_of(&right, &frame).is_some(),
             has_form,

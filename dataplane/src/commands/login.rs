@@ -53,7 +53,7 @@ enum State {
 
 /// What became of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Admission {
+pub struct LoginProgress {
     /// Bytes used up.
     pub consumed: usize,
     /// The connection is to be closed once the output is sent.
@@ -74,7 +74,7 @@ impl Login {
 
     /// Answers whole attempts until one succeeds or the input is used up. Who sends very many at a time is not waited
     /// for.
-    pub fn advance(&mut self, input: &[u8], ops: &OpCounters, out: &mut Vec<u8>) -> Admission {
+    pub fn advance(&mut self, input: &[u8], ops: &OpCounters, out: &mut Vec<u8>) -> LoginProgress {
         let mut consumed = 0;
         while out.len() < ANSWERS_MAX_BYTES {
             let rest = input.get(consumed..).unwrap_or_default();
@@ -89,11 +89,11 @@ impl Login {
             };
             match step {
                 Step::Used(n) => consumed += n,
-                Step::Wait => return Admission { consumed, close: false },
-                Step::Close => return Admission { consumed, close: true },
+                Step::Wait => return LoginProgress { consumed, close: false },
+                Step::Close => return LoginProgress { consumed, close: true },
             }
         }
-        Admission { consumed, close: true }
+        LoginProgress { consumed, close: true }
     }
 
     fn first(&mut self, input: &[u8]) -> Step {
