@@ -52,9 +52,9 @@ struct RefusedBlock {
 
 /// How long a client may take to receive the last replies of a connection that we end, and to end its side.
 pub const PARTING_MAX_NS: u64 = 2_000_000_000;
-/// When the service stops: how long nothing must have come of a connection before it is closed,
+/// When the service stops, a connection is closed if nothing has come for so long.
 pub const DRAIN_QUIET_NS: u64 = 50_000_000;
-/// and how long the rest of a request is waited for, and a client that goes on asking is served.
+/// When the service stops, the rest of a request is waited for so long, and a client that goes on asking is served.
 pub const DRAIN_REST_MAX_NS: u64 = 1_000_000_000;
 /// Keys of one `get` that are looked up before others have a turn: 0.1 ms.
 const KEYS_PER_TURN: u64 = 1024;
