@@ -14,7 +14,7 @@ use crate::announce::{Announcer, announce};
 use crate::capture::Channel;
 use crate::counters::WorkerCounters;
 use crate::frame_accounting::Accounts;
-use crate::policy::{Answer, Gate};
+use crate::policy::{Gate, LocalReply};
 use crate::reply::{Meaning, Reply, Sum};
 use crate::stages::batch::{Batcher, Pending};
 use crate::stages::engine::dispatch::{Dispatch, is_look_up};
@@ -316,11 +316,11 @@ impl Worker {
                 self.read_request(frame, entry, now_ns);
             }
             Class::Respond(what) => {
-                let answer = answer_to(what);
-                let may = self.gate.may_answer(answer, now_ns);
+                let kind = local_reply(what);
+                let may = self.gate.may_answer(kind, now_ns);
                 match may.and_then(|()| respond(&mut frame, what, local)) {
                     Ok(()) => {
-                        self.gate.answered(answer, now_ns);
+                        self.gate.answered(kind, now_ns);
                         self.accounts.responded.inc();
                         port.tx.push(frame, Meaning::Answer, &self.accounts);
                     }
@@ -556,10 +556,10 @@ fn now_ns(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn answer_to(what: Respond) -> Answer {
+fn local_reply(what: Respond) -> LocalReply {
     match what {
-        Respond::Echo4 { .. } | Respond::Echo6 { .. } => Answer::Echo,
-        Respond::Arp { .. } | Respond::NeighbourSolicit { .. } => Answer::Neighbour,
+        Respond::Echo4 { .. } | Respond::Echo6 { .. } => LocalReply::Echo,
+        Respond::Arp { .. } | Respond::NeighbourSolicit { .. } => LocalReply::Neighbour,
     }
 }
 
