@@ -72,7 +72,7 @@ pub struct Worker {
     with_engine: Vec<Vec<Frame>>,
     execute: Execute,
     streams: Option<Streams>,
-    reads: Option<Reads>,
+    rdma: Option<Reads>,
     /// Where there is one.
     fast_path: Option<FastPath>,
     /// Away only while a burst is carried out.
@@ -156,7 +156,7 @@ impl Worker {
         loop {
             let now_ns = self.now_ns();
             self.ship_and_finish(now_ns, true);
-            self.answer_reads(now_ns);
+            self.answer_rdma(now_ns);
             self.flush();
             if self.nothing_in_flight() || begun.elapsed() > DRAIN_MAX {
                 break;
@@ -180,8 +180,8 @@ impl Worker {
         if self.streams.is_some() {
             work += self.converse(now_ns);
         }
-        if self.reads.is_some() {
-            work += self.answer_reads(now_ns);
+        if self.rdma.is_some() {
+            work += self.answer_rdma(now_ns);
         }
         self.flush();
         self.accounts.turns.inc();
@@ -234,16 +234,16 @@ impl Worker {
                 now_ns,
             );
             work += received;
-            if self.reads.is_some() && leads(&burst) {
-                self.take_reads(&mut burst, index);
+            if self.rdma.is_some() && leads(&burst) {
+                self.take_plain_rdma(&mut burst, index);
             }
             let plain = self.answer_fast(&mut burst, index, now_ns);
             if plain != 0 {
                 self.divide(&mut burst, plain, index, now_ns);
             }
-            // A burst of others may have some, too.
-            if self.reads.is_some() && !burst.is_empty() {
-                self.take_reads(&mut burst, index);
+            // Requests by RDMA may stand behind other frames, too.
+            if self.rdma.is_some() && !burst.is_empty() {
+                self.take_plain_rdma(&mut burst, index);
             }
             for frame in burst.drain(..) {
                 self.carry_out(frame, index, now_ns);
@@ -313,7 +313,7 @@ impl Worker {
             Class::Segment(at) => self.segment(frame, at, index),
             Class::Rdma(at) => {
                 let entry = entry(&frame, at, index);
-                self.read_request(frame, entry, now_ns);
+                self.take_rdma(frame, entry, now_ns);
             }
             Class::Respond(what) => {
                 let kind = local_reply(what);
@@ -352,48 +352,48 @@ impl Worker {
 
     /// Adds an RDMA request to those that wait.
     #[inline(never)]
-    fn read_request(&mut self, frame: Frame, entry: Entry, now_ns: u64) {
-        let Self { reads, gate, accounts, .. } = self;
+    fn take_rdma(&mut self, frame: Frame, entry: Entry, now_ns: u64) {
+        let Self { rdma, gate, accounts, .. } = self;
         let port = usize::from(entry.mark);
-        let Some(reads) = reads else {
+        let Some(rdma) = rdma else {
             return accounts.drop_frame(frame, port, DropReason::RdmaNoQueuePair);
         };
         if let Err(reason) = gate.admit(frame.bytes(), &entry, now_ns) {
             return accounts.drop_frame(frame, port, reason);
         }
-        if let Err((frame, reason)) = reads.enter(frame, entry) {
+        if let Err((frame, reason)) = rdma.enter(frame, entry) {
             accounts.drop_frame(frame, port, reason);
         }
     }
 
     /// Adds the plain READ requests of a burst, which leave it, to those that wait.
     #[inline(never)]
-    fn take_reads(&mut self, burst: &mut Burst, index: usize) {
-        let Self { reads, ports, gate, region, .. } = self;
-        if let Some(reads) = reads
+    fn take_plain_rdma(&mut self, burst: &mut Burst, index: usize) {
+        let Self { rdma, ports, gate, region, .. } = self;
+        if let Some(rdma) = rdma
             && let Some(port) = ports.get_mut(index)
             && !gate.counts_trusted()
         {
-            reads.enter_plain(burst, &mut port.requests, region, index);
+            rdma.enter_plain(burst, &mut port.requests, region, index);
         }
     }
 
     /// Answers RDMA requests.
     #[inline(never)]
-    fn answer_reads(&mut self, now_ns: u64) -> usize {
-        let Self { reads: Some(reads), ports, gate, execute, accounts, region, .. } = self else {
+    fn answer_rdma(&mut self, now_ns: u64) -> usize {
+        let Self { rdma: Some(rdma), ports, gate, execute, accounts, region, .. } = self else {
             return 0;
         };
         let turn = Turn { ctx: execute.ctx(), region, gate, accounts, now_ns };
-        let done = reads.turn(turn, |port, frame, meaning| {
+        let done = rdma.turn(turn, |port, frame, meaning| {
             if let Some(port) = ports.get_mut(port) {
                 port.tx.push(frame, meaning, accounts);
             }
         });
-        for &(came_ns, answered) in reads.answered() {
-            execute.note_reads(came_ns, answered);
+        for &(came_ns, answered) in rdma.answered() {
+            execute.note_rdma_reads(came_ns, answered);
         }
-        let in_flight = accounts.in_flight.get() + reads.waiting() as u64;
+        let in_flight = accounts.in_flight.get() + rdma.waiting() as u64;
         accounts.in_flight.set(in_flight);
         done
     }

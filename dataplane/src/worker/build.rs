@@ -140,7 +140,7 @@ impl Worker {
             let ports: Vec<StreamPort> = ports.iter().map(facts).collect();
             Streams::new(streams, Arc::clone(&server), &ports, region.clone(), started)
         });
-        let reads = server.rdma.as_ref().map(|rdma| Reads::new(Arc::clone(rdma)).by(fast_path));
+        let rdma = server.rdma.as_ref().map(|rdma| Reads::new(Arc::clone(rdma)).by(fast_path));
         let look_ups = batch.in_flight_max.max(1) + 1;
         let cpu_only = dispatch.has_two().then(|| {
             // One fills while the CPU engine has another.
@@ -182,7 +182,7 @@ impl Worker {
                 batch.due_ns(),
             ),
             streams,
-            reads,
+            rdma,
             fast_path: has_fast_path.then(|| FastPath::new(fast_path, batch.size.max(1))),
             burst: Some(Box::default()),
             accounts: Accounts::new(counters, started, names),
