@@ -4,9 +4,9 @@
 //! queues, frames for the exception path, and counters that balance. What workers share:
 //! docs/architecture.md, "Threads".
 
-mod beside;
 mod build;
 mod fast;
+mod offload;
 
 pub use build::{WorkerConfig, WorkerPort, offload};
 
@@ -66,7 +66,7 @@ pub struct Worker {
     // Before `region`, which it reads from, and before the batches, which it may be at work on.
     dispatch: Dispatch,
     batcher: Batcher,
-    /// Beside another engine: what is no look-up, for the CPU engine alone.
+    /// With an offload, requests that are no look-ups, for the CPU engine alone.
     cpu_only: Option<Batcher>,
     /// Frames of the batches that are with the engine, by batch id.
     with_engine: Vec<Vec<Frame>>,
@@ -267,7 +267,7 @@ impl Worker {
             return 0;
         }
         if self.cpu_only.is_some() {
-            return self.answer_beside(burst, index, now_ns);
+            return self.answer_fast_with_offload(burst, index, now_ns);
         }
         let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
         let mut context = fast_path::Context { ctx: self.execute.ctx(), counters, region, caps };
@@ -411,7 +411,7 @@ impl Worker {
         });
     }
 
-    /// Where a request goes: beside another engine by what it is, else all to one.
+    /// Which batcher a request joins: with an offload by what it is, else all join one.
     #[inline(always)]
     fn batcher_for(&mut self, frame: &Frame, entry: &Entry) -> &mut Batcher {
         match &mut self.cpu_only {
@@ -495,7 +495,7 @@ impl Worker {
         }
     }
 
-    /// Beside another engine: whether the batch is one of those for the CPU engine alone. Look-ups have the
+    /// With an offload, whether the batch is one of those for the CPU engine alone. Look-ups have the
     /// first ids.
     #[inline(always)]
     fn is_cpu_only(&self, id: u32) -> bool {

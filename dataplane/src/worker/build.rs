@@ -67,12 +67,12 @@ pub struct WorkerConfig {
     pub batch: BatchPolicy,
     /// This worker's share of what sources may have ([`Policy::for_one_of`]).
     pub policy: Policy,
-    /// An engine beside the CPU's, made over this region.
+    /// The offload, made over this region.
     pub offload: Option<Offloading>,
     /// TCP connections to the service, on ports whose [`Local`] says that they are served here.
     pub streams: Option<StreamsConfig>,
     /// How the fast path works, where there is one: only where nothing is counted of trusted sources, and
-    /// batches do not wait or another engine has them. Beside one it has the host's share of plain gets.
+    /// batches do not wait or there is an offload. With one it has the host's share of plain gets.
     pub fast_path: PlainMode,
 }
 
@@ -142,7 +142,7 @@ impl Worker {
         });
         let rdma = server.rdma.as_ref().map(|rdma| Reads::new(Arc::clone(rdma)).by(fast_path));
         let look_ups = batch.in_flight_max.max(1) + 1;
-        let cpu_only = dispatch.has_two().then(|| {
+        let cpu_only = dispatch.has_offload().then(|| {
             // One fills while the CPU engine has another.
             let policy = BatchPolicy { in_flight_max: 1, ..batch };
             let first = u32::try_from(look_ups).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Beside another engine: plain `get`s on their way to it and back, and plain `set`s ([`fast_path`]).
+//! With an offload: plain `get`s on their way to it and back, and plain `set`s ([`crate::stages::fast_path`]).
 
 use super::Worker;
 use crate::stages::fast_path::Context;
@@ -10,7 +10,12 @@ impl Worker {
     /// Carries out plain `set`s of a burst, which leave it, and says which of the others are plain `get`s: bit n for
     /// frame n.
     #[inline(never)]
-    pub(super) fn answer_beside(&mut self, burst: &mut Burst, index: usize, now_ns: u64) -> u64 {
+    pub(super) fn answer_fast_with_offload(
+        &mut self,
+        burst: &mut Burst,
+        index: usize,
+        now_ns: u64,
+    ) -> u64 {
         let Self { fast_path: Some(fast_path), ports, cpu_only: Some(cpu_only), .. } = self else {
             return 0;
         };
