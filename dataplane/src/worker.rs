@@ -50,11 +50,14 @@ const CPU_ONLY_BATCHES: usize = 2;
 struct PortEnd {
     rx: Box<dyn RxQueue>,
     tx: Tx,
-    plain: PlainMatcher,
-    /// The fast path's constants of the port.
-    requests: fast_path::Requests,
+    /// What is ours on the port, and stage 3 for its plain headers.
+    header_matcher: PlainMatcher,
+    /// What the port's plain requests look like, for the fast path, and the trusted sources seen so far.
+    request_matcher: fast_path::RequestMatcher,
     exception_path: Option<Arc<ExceptionPath>>,
+    /// This worker sends the kernel's frames of the port.
     sends_for_kernel: bool,
+    /// Orders to announce the port's addresses, if this worker is the one that sends them.
     announcer: Option<Arc<Announcer>>,
 }
 
@@ -73,9 +76,9 @@ pub struct Worker {
     execute: Execute,
     streams: Option<Streams>,
     rdma: Option<Reads>,
-    /// Where there is one.
+    /// The fast path, unless it is switched off.
     fast_path: Option<FastPath>,
-    /// Away only while a burst is carried out.
+    /// Memory of a burst. `None` only while one is worked on.
     burst: Option<Box<Burst>>,
     accounts: Accounts,
     started: Instant,
@@ -215,7 +218,7 @@ impl Worker {
             }
         }
         if port.announcer.as_ref().is_some_and(|announcer| announcer.take()) {
-            let without_slot = announce(port.plain.local(), &self.region, &mut burst);
+            let without_slot = announce(port.header_matcher.local(), &self.region, &mut burst);
             self.accounts.announcements_lost.add(without_slot as u64);
             self.accounts.recorder.unasked(&mut burst);
             work += burst.len();
@@ -230,23 +233,23 @@ impl Worker {
             self.accounts.recorder.received(
                 &mut burst,
                 index,
-                port.plain.local().service_port,
+                port.header_matcher.local().service_port,
                 now_ns,
             );
             work += received;
             if self.rdma.is_some() && leads(&burst) {
                 self.take_plain_rdma(&mut burst, index);
             }
-            let plain = self.answer_fast(&mut burst, index, now_ns);
-            if plain != 0 {
-                self.divide(&mut burst, plain, index, now_ns);
+            let plain_gets = self.answer_fast(&mut burst, index, now_ns);
+            if plain_gets != 0 {
+                self.divide(&mut burst, plain_gets, index, now_ns);
             }
             // Requests by RDMA may stand behind other frames, too.
             if self.rdma.is_some() && !burst.is_empty() {
                 self.take_plain_rdma(&mut burst, index);
             }
             for frame in burst.drain(..) {
-                self.carry_out(frame, index, now_ns);
+                self.classify_and_pass(frame, index, now_ns);
             }
             if self.streams.is_some() {
                 self.take_segments(now_ns);
@@ -256,8 +259,8 @@ impl Worker {
         work
     }
 
-    /// The fast path, where there is one: what it answers leaves the burst. Beside another engine it
-    /// says which frames are plain gets: bit n for frame n.
+    /// The fast path, where there is one: what it answers leaves the burst. With an offload it
+    /// says which frames are plain gets, for that: bit n for frame n.
     #[inline(always)]
     fn answer_fast(&mut self, burst: &mut Burst, index: usize, now_ns: u64) -> u64 {
         let (Some(fast_path), Some(port)) = (&mut self.fast_path, self.ports.get_mut(index)) else {
@@ -270,23 +273,23 @@ impl Worker {
             return self.answer_fast_with_offload(burst, index, now_ns);
         }
         let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
-        let mut context = fast_path::Context { ctx: self.execute.ctx(), counters, region, caps };
-        let answered = fast_path.run(burst, &mut port.requests, &mut context);
+        let mut parts = fast_path::Parts { ctx: self.execute.ctx(), counters, region, caps };
+        let answered = fast_path.run(burst, &mut port.request_matcher, &mut parts);
         self.send_fast(burst, index, now_ns, answered, &mut 0);
         0
     }
 
-    /// Stage 3's verdict on one frame, carried out.
+    /// Classifies one frame (stage 3), and passes it to the stage or the exit of its class.
     #[inline(always)]
-    fn carry_out(&mut self, mut frame: Frame, index: usize, now_ns: u64) {
+    fn classify_and_pass(&mut self, mut frame: Frame, index: usize, now_ns: u64) {
         let Some(port) = self.ports.get_mut(index) else { return };
         // The engine addresses slots by their numbers alone.
         if !self.region.owns(&frame) {
             return self.accounts.drop_frame(frame, index, DropReason::ForeignSlot);
         }
-        let local = port.plain.local();
-        let plain = port.plain.classify(frame.bytes());
-        match plain.unwrap_or_else(|| classify(frame.bytes(), local)) {
+        let local = port.header_matcher.local();
+        let usual = port.header_matcher.classify(frame.bytes());
+        match usual.unwrap_or_else(|| classify(frame.bytes(), local)) {
             Class::Kv(at) => {
                 let entry = entry(&frame, at, index);
                 if let Err(reason) = self.gate.admit(frame.bytes(), &entry, now_ns) {
@@ -374,7 +377,7 @@ impl Worker {
             && let Some(port) = ports.get_mut(index)
             && !gate.counts_trusted()
         {
-            rdma.enter_plain(burst, &mut port.requests, region, index);
+            rdma.enter_plain(burst, &mut port.request_matcher, region, index);
         }
     }
 
