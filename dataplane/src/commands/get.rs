@@ -118,7 +118,7 @@ pub(super) fn get<S: Sink>(ctx: &mut Ctx<'_>, what: &Get<'_>, reply: &mut Reply<
 
 /// What is said of an item that was found.
 #[inline]
-pub(crate) fn hit<'a>(key: &'a [u8], item: &ItemRef<'a>, cas: Option<u64>) -> Hit<'a, Bytes<'a>> {
+pub(super) fn hit<'a>(key: &'a [u8], item: &ItemRef<'a>, cas: Option<u64>) -> Hit<'a, Bytes<'a>> {
     Hit { key, flags: item.flags(), cas, value: Bytes(item.value()) }
 }
 

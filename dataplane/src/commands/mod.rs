@@ -34,7 +34,7 @@ pub use ahead::Ahead;
 pub use conversation::{Conversation, PARTING_MAX_NS, Progress};
 pub(crate) use ctx::Known;
 pub use ctx::{Ctx, Flow, Rest};
-pub(crate) use get::{Bytes, hit};
+pub(crate) use get::Bytes;
 pub use memcache::sink::{Buffer, Sender};
 pub(crate) use store::{plain as plain_stored, unwatched as store_unwatched};
 

@@ -6,7 +6,7 @@
 //! by the filter of changes. What is asked and found is observed as the general way observes it
 //! (`commands::get`). Fails: [`Unfit`], for that way to answer; the frame is as it was.
 
-use crate::commands::{self, Bytes};
+use crate::commands::Bytes;
 use crate::counters::WorkerCounters;
 use crate::observe::{LookUps, Observer, Seen, Server};
 use crate::policy::allowance;
@@ -326,10 +326,11 @@ fn sum_around(frame: &Frame, headers: Headers, item: &ItemRef<'_>) -> Option<u16
     Some(add_at(sum, before.len() + value_len, behind_sum))
 }
 
-/// What is sent of an item.
+/// What is sent of an item. (That of `commands` costs 3 instructions more here.)
 #[inline(always)]
 fn hit<'a>(item: &ItemRef<'a>, with_cas: bool, server: &Server) -> Hit<'a, Bytes<'a>> {
-    commands::hit(item.key(), item, with_cas.then(|| server.cas_shown(item.cas())))
+    let cas = with_cas.then(|| server.cas_shown(item.cas()));
+    Hit { key: item.key(), flags: item.flags(), cas, value: Bytes(item.value()) }
 }
 
 /// Bytes of the text that answers a plain get with these hits.
