@@ -77,7 +77,7 @@ impl Pass<'_, '_> {
                     }
                     request.miss::<CSUM_OFFLOAD>(frame.bytes, vector)
                 }
-                // Cannot be: what was read is looked up.
+                // Cannot be, as what was read is looked up; but without this arm a hit takes 2 instructions more.
                 None => continue,
             };
             answered |= 1 << at;
