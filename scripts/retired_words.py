@@ -51,6 +51,7 @@ COMMENTS = {
     r"(?:[Aa]ll|[Ee]very|[Tt]he) rooms?": "stage",
     r"in vain": "finds nothing, fails",
     r"(?:at|[Bb]rings?(?: \w+)?(?: \w+)?|(?:are|is)(?: all)?) home": "free, returned to the pool",
+    r"[Bb]eside (?:another|a second|the other) engine|[Tt]he (?:other|second) engine": "the offload",
     r"[Aa]sks? for (?:another look|(?:the |their )?(?:buckets?|cache lines?|lines?))": "prefetches, queues",
 }
 """The same in comments."""

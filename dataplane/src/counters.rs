@@ -124,9 +124,11 @@ pub struct WorkerCounters {
     pub replies_expired: Counter,
     /// Whole replies left to the CPU, one in 32, by which the store sees that the item is in use.
     pub replies_sampled: Counter,
-    /// Requests answered from the engine's descriptor.
+    /// Requests answered from the engine's descriptor, and those that the fast path answered as the general stages would
+    /// have from one.
     pub fast: Counter,
-    /// Requests parsed by the strict parser.
+    /// Requests parsed by the strict parser, and those that the fast path answered and the general stages would have
+    /// parsed: `set`s, `mg`s and binary gets.
     pub slow: Counter,
     /// Keys that the engine located and the store confirmed.
     pub hints_right: Counter,

@@ -2,7 +2,7 @@
 //! instructions do faster. The fast path and the RDMA stage are made of it.
 //!
 //! In: frames as they came. Out: whether they are plain and from a trusted source; headers of replies. Work is
-//! compiled once for each kind of processor ([`PlainMode`]). Nothing fails.
+//! compiled once for each kind of processor ([`FastPathMode`]). Nothing fails.
 
 pub(crate) mod datagram;
 mod families;
@@ -13,12 +13,12 @@ pub(crate) mod sum;
 pub(crate) mod vector;
 pub(crate) mod window;
 
-pub use requests::Requests;
+pub use requests::RequestMatcher;
 use vector::{Compiled, Portable};
 
-/// How plain requests are worked on.
+/// How the fast path works, and the RDMA stage on plain requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PlainMode {
+pub enum FastPathMode {
     /// With the vector instructions that the processor has.
     #[default]
     Vector,
@@ -28,7 +28,7 @@ pub enum PlainMode {
     Off,
 }
 
-impl PlainMode {
+impl FastPathMode {
     /// As the variable `GNOMON_FAST_PATH` has it: `vector` (also when it is not set or says
     /// anything else), `portable` or `off`. For tests and comparisons.
     pub fn from_env() -> Self {
@@ -40,9 +40,10 @@ impl PlainMode {
     }
 }
 
-impl PlainMode {
+impl FastPathMode {
+    /// Does the work, by [`Compiled::run`] as it is compiled for this CPU's vector instructions.
     #[inline(always)]
-    pub(crate) fn carry_out<W: Compiled>(self, work: W) -> W::Done {
+    pub(crate) fn run_on_this_cpu<W: Compiled>(self, work: W) -> W::Done {
         #[cfg(target_arch = "x86_64")]
         if self == Self::Vector
             && let Some(vector) = vector::Avx2::detect()

@@ -79,9 +79,9 @@ impl Default for Policy {
     }
 }
 
-/// Answers in user space that have a rate, each kind its own.
+/// Replies of this host itself, not of the service, that have a rate, each kind its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum LocalReply {
     /// To ping, over both IP versions.
     Echo,
     /// To ARP requests and neighbour solicitations.
@@ -244,23 +244,23 @@ impl Gate {
     ///
     /// # Errors
     /// [`DropReason::RateEcho`], [`DropReason::RateNeighbour`].
-    pub(crate) fn may_answer(&mut self, answer: Answer, now_ns: u64) -> Result<(), DropReason> {
+    pub(crate) fn may_answer(&mut self, kind: LocalReply, now_ns: u64) -> Result<(), DropReason> {
         let Some(price) = self.answer else { return Ok(()) };
-        let (bucket, reason) = self.answers(answer);
+        let (bucket, reason) = self.answers(kind);
         if bucket.has_one(price, now_ns) { Ok(()) } else { Err(reason) }
     }
 
     /// Counts an answer that leaves. What turned out to be malformed costs nothing, so that no host
     /// can use up from afar what the neighbours need.
-    pub fn answered(&mut self, answer: Answer, now_ns: u64) {
+    pub fn answered(&mut self, kind: LocalReply, now_ns: u64) {
         let Some(price) = self.answer else { return };
-        self.answers(answer).0.take_one(price, now_ns);
+        self.answers(kind).0.take_one(price, now_ns);
     }
 
-    fn answers(&mut self, answer: Answer) -> (&mut Bucket, DropReason) {
-        match answer {
-            Answer::Echo => (&mut self.echo, DropReason::RateEcho),
-            Answer::Neighbour => (&mut self.neighbour, DropReason::RateNeighbour),
+    fn answers(&mut self, kind: LocalReply) -> (&mut Bucket, DropReason) {
+        match kind {
+            LocalReply::Echo => (&mut self.echo, DropReason::RateEcho),
+            LocalReply::Neighbour => (&mut self.neighbour, DropReason::RateNeighbour),
         }
     }
 }

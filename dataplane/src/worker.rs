@@ -4,9 +4,9 @@
 //! queues, frames for the exception path, and counters that balance. What workers share:
 //! docs/architecture.md, "Threads".
 
-mod beside;
 mod build;
 mod fast;
+mod offload;
 
 pub use build::{WorkerConfig, WorkerPort, offload};
 
@@ -14,7 +14,7 @@ use crate::announce::{Announcer, announce};
 use crate::capture::Channel;
 use crate::counters::WorkerCounters;
 use crate::frame_accounting::Accounts;
-use crate::policy::{Answer, Gate};
+use crate::policy::{Gate, LocalReply};
 use crate::reply::{Meaning, Reply, Sum};
 use crate::stages::batch::{Batcher, Pending};
 use crate::stages::engine::dispatch::{Dispatch, is_look_up};
@@ -50,11 +50,14 @@ const CPU_ONLY_BATCHES: usize = 2;
 struct PortEnd {
     rx: Box<dyn RxQueue>,
     tx: Tx,
-    plain: PlainMatcher,
-    /// The fast path's constants of the port.
-    requests: fast_path::Requests,
+    /// What is ours on the port, and stage 3 for its plain headers.
+    header_matcher: PlainMatcher,
+    /// What the port's plain requests look like, for the fast path, and the trusted sources seen so far.
+    request_matcher: fast_path::RequestMatcher,
     exception_path: Option<Arc<ExceptionPath>>,
+    /// This worker sends the kernel's frames of the port.
     sends_for_kernel: bool,
+    /// Orders to announce the port's addresses, if this worker is the one that sends them.
     announcer: Option<Arc<Announcer>>,
 }
 
@@ -66,16 +69,16 @@ pub struct Worker {
     // Before `region`, which it reads from, and before the batches, which it may be at work on.
     dispatch: Dispatch,
     batcher: Batcher,
-    /// Beside another engine: what is no look-up, for the CPU engine alone.
+    /// With an offload, requests that are no look-ups, for the CPU engine alone.
     cpu_only: Option<Batcher>,
     /// Frames of the batches that are with the engine, by batch id.
     with_engine: Vec<Vec<Frame>>,
     execute: Execute,
     streams: Option<Streams>,
-    reads: Option<Reads>,
-    /// Where there is one.
+    rdma: Option<Reads>,
+    /// The fast path, unless it is switched off.
     fast_path: Option<FastPath>,
-    /// Away only while a burst is carried out.
+    /// Memory of a burst. `None` only while one is worked on.
     burst: Option<Box<Burst>>,
     accounts: Accounts,
     started: Instant,
@@ -156,7 +159,7 @@ impl Worker {
         loop {
             let now_ns = self.now_ns();
             self.ship_and_finish(now_ns, true);
-            self.answer_reads(now_ns);
+            self.answer_rdma(now_ns);
             self.flush();
             if self.nothing_in_flight() || begun.elapsed() > DRAIN_MAX {
                 break;
@@ -180,8 +183,8 @@ impl Worker {
         if self.streams.is_some() {
             work += self.converse(now_ns);
         }
-        if self.reads.is_some() {
-            work += self.answer_reads(now_ns);
+        if self.rdma.is_some() {
+            work += self.answer_rdma(now_ns);
         }
         self.flush();
         self.accounts.turns.inc();
@@ -215,7 +218,7 @@ impl Worker {
             }
         }
         if port.announcer.as_ref().is_some_and(|announcer| announcer.take()) {
-            let without_slot = announce(port.plain.local(), &self.region, &mut burst);
+            let without_slot = announce(port.header_matcher.local(), &self.region, &mut burst);
             self.accounts.announcements_lost.add(without_slot as u64);
             self.accounts.recorder.unasked(&mut burst);
             work += burst.len();
@@ -230,23 +233,23 @@ impl Worker {
             self.accounts.recorder.received(
                 &mut burst,
                 index,
-                port.plain.local().service_port,
+                port.header_matcher.local().service_port,
                 now_ns,
             );
             work += received;
-            if self.reads.is_some() && leads(&burst) {
-                self.take_reads(&mut burst, index);
+            if self.rdma.is_some() && leads(&burst) {
+                self.take_plain_rdma(&mut burst, index);
             }
-            let plain = self.answer_fast(&mut burst, index, now_ns);
-            if plain != 0 {
-                self.divide(&mut burst, plain, index, now_ns);
+            let plain_gets = self.answer_fast(&mut burst, index, now_ns);
+            if plain_gets != 0 {
+                self.divide(&mut burst, plain_gets, index, now_ns);
             }
-            // A burst of others may have some, too.
-            if self.reads.is_some() && !burst.is_empty() {
-                self.take_reads(&mut burst, index);
+            // Requests by RDMA may stand behind other frames, too.
+            if self.rdma.is_some() && !burst.is_empty() {
+                self.take_plain_rdma(&mut burst, index);
             }
             for frame in burst.drain(..) {
-                self.carry_out(frame, index, now_ns);
+                self.classify_and_pass(frame, index, now_ns);
             }
             if self.streams.is_some() {
                 self.take_segments(now_ns);
@@ -256,8 +259,8 @@ impl Worker {
         work
     }
 
-    /// The fast path, where there is one: what it answers leaves the burst. Beside another engine it
-    /// says which frames are plain gets: bit n for frame n.
+    /// The fast path, where there is one: what it answers leaves the burst. With an offload it
+    /// says which frames are plain gets, for that: bit n for frame n.
     #[inline(always)]
     fn answer_fast(&mut self, burst: &mut Burst, index: usize, now_ns: u64) -> u64 {
         let (Some(fast_path), Some(port)) = (&mut self.fast_path, self.ports.get_mut(index)) else {
@@ -267,26 +270,26 @@ impl Worker {
             return 0;
         }
         if self.cpu_only.is_some() {
-            return self.answer_beside(burst, index, now_ns);
+            return self.answer_fast_with_offload(burst, index, now_ns);
         }
         let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
-        let mut context = fast_path::Context { ctx: self.execute.ctx(), counters, region, caps };
-        let answered = fast_path.run(burst, &mut port.requests, &mut context);
+        let mut parts = fast_path::Parts { ctx: self.execute.ctx(), counters, region, caps };
+        let answered = fast_path.run(burst, &mut port.request_matcher, &mut parts);
         self.send_fast(burst, index, now_ns, answered, &mut 0);
         0
     }
 
-    /// Stage 3's verdict on one frame, carried out.
+    /// Classifies one frame (stage 3), and passes it to the stage or the exit of its class.
     #[inline(always)]
-    fn carry_out(&mut self, mut frame: Frame, index: usize, now_ns: u64) {
+    fn classify_and_pass(&mut self, mut frame: Frame, index: usize, now_ns: u64) {
         let Some(port) = self.ports.get_mut(index) else { return };
         // The engine addresses slots by their numbers alone.
         if !self.region.owns(&frame) {
             return self.accounts.drop_frame(frame, index, DropReason::ForeignSlot);
         }
-        let local = port.plain.local();
-        let plain = port.plain.classify(frame.bytes());
-        match plain.unwrap_or_else(|| classify(frame.bytes(), local)) {
+        let local = port.header_matcher.local();
+        let usual = port.header_matcher.classify(frame.bytes());
+        match usual.unwrap_or_else(|| classify(frame.bytes(), local)) {
             Class::Kv(at) => {
                 let entry = entry(&frame, at, index);
                 if let Err(reason) = self.gate.admit(frame.bytes(), &entry, now_ns) {
@@ -313,14 +316,14 @@ impl Worker {
             Class::Segment(at) => self.segment(frame, at, index),
             Class::Rdma(at) => {
                 let entry = entry(&frame, at, index);
-                self.read_request(frame, entry, now_ns);
+                self.take_rdma(frame, entry, now_ns);
             }
             Class::Respond(what) => {
-                let answer = answer_to(what);
-                let may = self.gate.may_answer(answer, now_ns);
+                let kind = local_reply(what);
+                let may = self.gate.may_answer(kind, now_ns);
                 match may.and_then(|()| respond(&mut frame, what, local)) {
                     Ok(()) => {
-                        self.gate.answered(answer, now_ns);
+                        self.gate.answered(kind, now_ns);
                         self.accounts.responded.inc();
                         port.tx.push(frame, Meaning::Answer, &self.accounts);
                     }
@@ -352,48 +355,48 @@ impl Worker {
 
     /// Adds an RDMA request to those that wait.
     #[inline(never)]
-    fn read_request(&mut self, frame: Frame, entry: Entry, now_ns: u64) {
-        let Self { reads, gate, accounts, .. } = self;
+    fn take_rdma(&mut self, frame: Frame, entry: Entry, now_ns: u64) {
+        let Self { rdma, gate, accounts, .. } = self;
         let port = usize::from(entry.mark);
-        let Some(reads) = reads else {
+        let Some(rdma) = rdma else {
             return accounts.drop_frame(frame, port, DropReason::RdmaNoQueuePair);
         };
         if let Err(reason) = gate.admit(frame.bytes(), &entry, now_ns) {
             return accounts.drop_frame(frame, port, reason);
         }
-        if let Err((frame, reason)) = reads.enter(frame, entry) {
+        if let Err((frame, reason)) = rdma.enter(frame, entry) {
             accounts.drop_frame(frame, port, reason);
         }
     }
 
     /// Adds the plain READ requests of a burst, which leave it, to those that wait.
     #[inline(never)]
-    fn take_reads(&mut self, burst: &mut Burst, index: usize) {
-        let Self { reads, ports, gate, region, .. } = self;
-        if let Some(reads) = reads
+    fn take_plain_rdma(&mut self, burst: &mut Burst, index: usize) {
+        let Self { rdma, ports, gate, region, .. } = self;
+        if let Some(rdma) = rdma
             && let Some(port) = ports.get_mut(index)
             && !gate.counts_trusted()
         {
-            reads.enter_plain(burst, &mut port.requests, region, index);
+            rdma.enter_plain(burst, &mut port.request_matcher, region, index);
         }
     }
 
     /// Answers RDMA requests.
     #[inline(never)]
-    fn answer_reads(&mut self, now_ns: u64) -> usize {
-        let Self { reads: Some(reads), ports, gate, execute, accounts, region, .. } = self else {
+    fn answer_rdma(&mut self, now_ns: u64) -> usize {
+        let Self { rdma: Some(rdma), ports, gate, execute, accounts, region, .. } = self else {
             return 0;
         };
         let turn = Turn { ctx: execute.ctx(), region, gate, accounts, now_ns };
-        let done = reads.turn(turn, |port, frame, meaning| {
+        let done = rdma.turn(turn, |port, frame, meaning| {
             if let Some(port) = ports.get_mut(port) {
                 port.tx.push(frame, meaning, accounts);
             }
         });
-        for &(came_ns, answered) in reads.answered() {
-            execute.note_reads(came_ns, answered);
+        for &(came_ns, answered) in rdma.answered() {
+            execute.note_rdma_reads(came_ns, answered);
         }
-        let in_flight = accounts.in_flight.get() + reads.waiting() as u64;
+        let in_flight = accounts.in_flight.get() + rdma.waiting() as u64;
         accounts.in_flight.set(in_flight);
         done
     }
@@ -411,7 +414,7 @@ impl Worker {
         });
     }
 
-    /// Where a request goes: beside another engine by what it is, else all to one.
+    /// Which batcher a request joins: with an offload by what it is, else all join one.
     #[inline(always)]
     fn batcher_for(&mut self, frame: &Frame, entry: &Entry) -> &mut Batcher {
         match &mut self.cpu_only {
@@ -495,7 +498,7 @@ impl Worker {
         }
     }
 
-    /// Beside another engine: whether the batch is one of those for the CPU engine alone. Look-ups have the
+    /// With an offload, whether the batch is one of those for the CPU engine alone. Look-ups have the
     /// first ids.
     #[inline(always)]
     fn is_cpu_only(&self, id: u32) -> bool {
@@ -556,10 +559,10 @@ fn now_ns(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn answer_to(what: Respond) -> Answer {
+fn local_reply(what: Respond) -> LocalReply {
     match what {
-        Respond::Echo4 { .. } | Respond::Echo6 { .. } => Answer::Echo,
-        Respond::Arp { .. } | Respond::NeighbourSolicit { .. } => Answer::Neighbour,
+        Respond::Echo4 { .. } | Respond::Echo6 { .. } => LocalReply::Echo,
+        Respond::Arp { .. } | Respond::NeighbourSolicit { .. } => LocalReply::Neighbour,
     }
 }
 

@@ -9,7 +9,7 @@ use dataplane::capture::{Capture, Filter, KeyPattern, What};
 use dataplane::observe::Server;
 use dataplane::policy::{Policy, Rate};
 use dataplane::stages::batch::{BatchMode, BatchPolicy};
-use dataplane::stages::fast_path::PlainMode;
+use dataplane::stages::fast_path::FastPathMode;
 use dataplane::stages::stream::StreamsConfig;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{LoopingConfig, MAC, PEER_MAC, linked, looping};
@@ -137,7 +137,7 @@ fn worker(
     templates: Vec<Vec<u8>>,
     mode: BatchMode,
     policy: Policy,
-    fast_path: PlainMode,
+    fast_path: FastPathMode,
     announcer: &Arc<Announcer>,
 ) -> Worker {
     let region = Region::new(4096, Pages::Small).unwrap();
@@ -176,7 +176,7 @@ fn worker(
 fn the_data_path_allocates_nothing() {
     let _alone = ALONE.lock();
     let announcer = Arc::new(Announcer::default());
-    let fast_path = PlainMode::default();
+    let fast_path = FastPathMode::default();
     let mut worker = worker(templates(), BatchMode::Fixed, policy(), fast_path, &announcer);
     let counters = worker.counters();
     let line = worker.capture_channel();
@@ -229,9 +229,9 @@ fn the_data_path_allocates_nothing() {
 
 /// Where batches do not wait and nothing is counted of trusted sources.
 fn the_fast_path_allocates_nothing() {
-    for plain_mode in [PlainMode::Off, PlainMode::Portable, PlainMode::Vector] {
+    for fast_path in [FastPathMode::Off, FastPathMode::Portable, FastPathMode::Vector] {
         let (mode, policy) = (BatchMode::Adaptive, Policy::default());
-        let mut worker = worker(templates_of_gets(), mode, policy, plain_mode, &Arc::default());
+        let mut worker = worker(templates_of_gets(), mode, policy, fast_path, &Arc::default());
         let counters = worker.counters();
         for (armed, until) in [(false, 10_000), (true, 100_000)] {
             ARMED.store(armed, Ordering::Relaxed);
@@ -240,13 +240,13 @@ fn the_fast_path_allocates_nothing() {
             }
         }
         ARMED.store(false, Ordering::Relaxed);
-        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0, "allocations, {plain_mode:?}");
+        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), 0, "allocations, {fast_path:?}");
         assert!(counters.fast.get() > 70_000 && counters.slow.get() > 10_000);
         // A turn has one batch at most for the general stages; another is what the fast path did.
         let (turns, batches) = (counters.turns.get(), counters.batches.get());
         let passes = batches.saturating_sub(turns);
-        let want = if plain_mode == PlainMode::Off { 0..=0 } else { turns / 2..=turns };
-        assert!(want.contains(&passes), "{plain_mode:?}: {batches} batches in {turns} turns");
+        let want = if fast_path == FastPathMode::Off { 0..=0 } else { turns / 2..=turns };
+        assert!(want.contains(&passes), "{fast_path:?}: {batches} batches in {turns} turns");
         assert!(counters.ledger().balances());
     }
 }

@@ -4,7 +4,7 @@
 //! frame must have to be taken is what stages 3 to 5 ask of it, and a UDP checksum.
 
 use super::family::{FRAME, Family, Headers, V6_ADDRESSES};
-use super::requests::{CLOSE_LOOK_PORTS, Requests};
+use super::requests::{CLOSE_LOOK_PORTS, RequestMatcher};
 use super::seal::LESS_FIXED;
 use super::sum::{LINE_END, SHORT, fold32, fold64, turned};
 use super::vector::{PROTOCOL, SUM_BLOCK, Vector};
@@ -14,12 +14,13 @@ use driver_shim::Frame;
 /// A whole datagram from a trusted source.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Datagram {
+    /// UDP's length, as the header has it.
     pub(crate) udp_len: usize,
-    /// See [`Headers::turn`].
+    /// What the reply's checksums are made of ([`Headers::turn`]).
     pub(crate) ip_sum: u16,
 }
 
-impl Requests {
+impl RequestMatcher {
     /// The datagram in a frame, if all its headers are right, and its checksums. `window` is that of the family.
     #[inline(always)]
     pub(crate) fn datagram(

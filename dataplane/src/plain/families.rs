@@ -26,10 +26,11 @@ const SOURCES: usize = 256;
 pub(super) struct Expected {
     /// The first 16 bytes of the frame: which bits are compared, and what they must be.
     pub(super) first: (u128, u128),
-    /// The same of the window's first bytes.
+    /// The window's first bytes: which bits are compared, and what they must be.
     pub(super) head: ([u8; HEAD], [u8; HEAD]),
-    /// Where in the frame IP's length stands, and what it is more than UDP's.
+    /// Where in the frame IP's length stands.
     pub(super) length_at: usize,
+    /// By how much IP's length is more than UDP's.
     pub(super) more: usize,
 }
 
@@ -86,16 +87,18 @@ fn stations(local: &Local, ethertype: u16) -> ([u8; 16], [u8; 16]) {
 
 /// What is known of the families of a port's requests.
 pub(super) struct Families {
+    /// What headers must be, by the number of the family.
     pub(super) expected: [Expected; 3],
-    /// Each at its [`place`]. An `ip_sum` of 0 is an empty place.
+    /// Trusted sources over IPv6 seen so far, each at its [`place`]. An `ip_sum` of 0 is an empty place.
     trusted6: Box<[Source; SOURCES]>,
 }
 
 /// A trusted source over IPv6, and whom it asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Source {
+    /// Both addresses as they stand in a header.
     addresses: [u64; 4],
-    /// See [`Headers::turn`].
+    /// What a reply's checksums are made of ([`Headers::turn`]).
     ip_sum: u16,
 }
 

@@ -39,7 +39,7 @@ pub(crate) trait Headers: Copy {
     /// Turns them round and sets lengths and checksums. `sum` is that of all that UDP's covers, `ip_sum` that of
     /// IPv4's header, but for its length; over IPv6 what that would be with these addresses, so that sums are made of
     /// it in the same way.
-    fn turn<const BY_PORT: bool>(
+    fn turn<const CSUM_OFFLOAD: bool>(
         self,
         bytes: &mut [u8; FRAME],
         udp_len: u16,
@@ -66,7 +66,7 @@ impl Headers for V4 {
     }
 
     #[inline(always)]
-    fn turn<const BY_PORT: bool>(
+    fn turn<const CSUM_OFFLOAD: bool>(
         self,
         bytes: &mut [u8; FRAME],
         udp_len: u16,
@@ -75,7 +75,7 @@ impl Headers for V4 {
         vector: impl Vector,
     ) {
         if let Some(window) = self.window(bytes) {
-            seal::turn::<BY_PORT>(window, udp_len, ip_sum, sum, vector);
+            seal::turn::<CSUM_OFFLOAD>(window, udp_len, ip_sum, sum, vector);
         }
     }
 }
@@ -91,7 +91,7 @@ impl Headers for V6 {
     }
 
     #[inline(always)]
-    fn turn<const BY_PORT: bool>(
+    fn turn<const CSUM_OFFLOAD: bool>(
         self,
         bytes: &mut [u8; FRAME],
         udp_len: u16,
@@ -99,7 +99,7 @@ impl Headers for V6 {
         sum: u64,
         vector: impl Vector,
     ) {
-        let udp_sum = seal::udp_sum::<BY_PORT>(udp_len.swap_bytes(), ip_sum, sum);
+        let udp_sum = seal::udp_sum::<CSUM_OFFLOAD>(udp_len.swap_bytes(), ip_sum, sum);
         turn_v6(bytes, udp_len, udp_sum, vector);
     }
 }
@@ -153,7 +153,7 @@ impl Headers for Family {
     }
 
     #[inline(always)]
-    fn turn<const BY_PORT: bool>(
+    fn turn<const CSUM_OFFLOAD: bool>(
         self,
         bytes: &mut [u8; FRAME],
         udp_len: u16,
@@ -162,11 +162,11 @@ impl Headers for Family {
         vector: impl Vector,
     ) {
         if self == Self::V6 {
-            return V6.turn::<BY_PORT>(bytes, udp_len, ip_sum, sum, vector);
+            return V6.turn::<CSUM_OFFLOAD>(bytes, udp_len, ip_sum, sum, vector);
         }
         let first = u128::from_le_bytes(*part(bytes, 0));
         if let Some(window) = self.window(bytes) {
-            seal::turn::<BY_PORT>(window, udp_len, ip_sum, sum, vector);
+            seal::turn::<CSUM_OFFLOAD>(window, udp_len, ip_sum, sum, vector);
         }
         if self == Self::Tagged {
             // That took the window's beginning for stations, of which there are some bytes and the tag.
@@ -204,14 +204,14 @@ fn turn_v6(bytes: &mut [u8; FRAME], udp_len: u16, udp_sum: u16, vector: impl Vec
 
 /// Sets the frame's length, and says what the port is to fill in.
 #[inline(always)]
-pub(crate) fn finish<const BY_PORT: bool, const N: usize>(
+pub(crate) fn finish<const CSUM_OFFLOAD: bool, const N: usize>(
     frame: &mut Open<'_, N>,
     headers: impl Headers,
     udp_len: u16,
 ) {
     let family = headers.family();
     frame.set_len(family.shift() + L4 + usize::from(udp_len));
-    *frame.tx = if BY_PORT {
+    *frame.tx = if CSUM_OFFLOAD {
         let is_v6 = family == Family::V6;
         let (l2_len, l3_len) = match family {
             Family::V4 => (PLAIN_L3, PLAIN_L4 - PLAIN_L3),

@@ -40,16 +40,21 @@ const fn place(addresses: u64) -> usize {
     (src.wrapping_mul(0x9e37_79b1) >> 24) as usize % SOURCES
 }
 
-/// What plain requests of a port look like, and who of those who sent some is trusted.
-pub struct Requests {
+/// Recognises the plain requests of a port: what they look like, and the trusted sources seen so far.
+pub struct RequestMatcher {
+    /// The bits that are compared of a request's head.
     mask: [u8; HEAD],
+    /// What these bits must be.
     want: [u8; HEAD],
-    /// The same of READ requests, where those are answered.
+    /// Mask and wanted bits of READ requests, where those are answered.
     read: Option<([u8; HEAD], [u8; HEAD])>,
+    /// UDP port of the service.
     pub(super) service_port: u16,
-    /// Each at its [`place`]; elsewhere [`NOBODY`], and another such at the place of that.
+    /// Trusted sources seen so far, each at its [`place`]; elsewhere [`NOBODY`], and another such at the place of that.
     trusted: Box<[Source; SOURCES]>,
+    /// The port's addresses, and who may use the service.
     pub(super) plain: PlainMatcher,
+    /// The same for other headers than plain IPv4, and trusted sources over IPv6.
     pub(super) families: Families,
 }
 
@@ -62,21 +67,22 @@ struct Source {
     ip_sum: u16,
 }
 
-/// What an answer needs of the frame that it takes the place of.
+/// Key length and reply header sum of a recognised request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
+    /// Bytes of the key.
     pub(crate) key_len: u8,
-    /// As in [`Source`].
+    /// The sum of the reply's IPv4 header, but for its length.
     pub(crate) ip_sum: u16,
 }
 
-impl std::fmt::Debug for Requests {
+impl std::fmt::Debug for RequestMatcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Requests").finish_non_exhaustive()
+        f.debug_struct("RequestMatcher").finish_non_exhaustive()
     }
 }
 
-impl Requests {
+impl RequestMatcher {
     /// Those of a port.
     pub fn new(plain: &PlainMatcher) -> Self {
         let (mut mask, mut want) = plain.head();

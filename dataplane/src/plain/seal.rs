@@ -8,10 +8,6 @@ use super::window::{ADDRESSES, IP_LEN, IP_SUM, UDP_LEN, WINDOW, part, put};
 use wire::ipv4::{FLAG_DF, UDP, VERSION_IHL};
 use wire::reply::TTL;
 
-/// The reply that there is nothing, and the end of any other.
-pub(crate) const END: &[u8; 5] = b"END\r\n";
-/// Behind the value of a single hit.
-pub(crate) const TAIL: &[u8; 7] = b"\r\nEND\r\n";
 /// What follows the length in a reply's IPv4 header.
 const BEHIND_LENGTH: [u16; 2] = [FLAG_DF.swap_bytes(), u16::from_le_bytes([TTL, UDP])];
 /// What of a reply's IPv4 header is always the same, summed.
@@ -23,7 +19,7 @@ pub(crate) const LESS_FIXED: u32 = less(fold32(FIXED));
 /// Turns the headers round and sets lengths and checksums. `sum` is that of all that UDP's covers,
 /// `ip_sum` that of IPv4's header but for its length.
 #[inline(always)]
-pub(crate) fn turn<const BY_PORT: bool>(
+pub(crate) fn turn<const CSUM_OFFLOAD: bool>(
     window: &mut [u8; WINDOW],
     udp_len: u16,
     ip_sum: u16,
@@ -31,8 +27,9 @@ pub(crate) fn turn<const BY_PORT: bool>(
     vector: impl Vector,
 ) {
     let (total_len, udp_len) = ((udp_len + 20).swap_bytes(), udp_len.swap_bytes());
-    let udp_sum = udp_sum::<BY_PORT>(udp_len, ip_sum, sum);
-    let ip_checksum = if BY_PORT { 0 } else { !fold32(u32::from(ip_sum) + u32::from(total_len)) };
+    let udp_sum = udp_sum::<CSUM_OFFLOAD>(udp_len, ip_sum, sum);
+    let ip_checksum =
+        if CSUM_OFFLOAD { 0 } else { !fold32(u32::from(ip_sum) + u32::from(total_len)) };
     let [flags, ttl] = BEHIND_LENGTH;
     let word = u64::from(total_len) | u64::from(flags) << 32 | u64::from(ttl) << 48;
     if let Some(head) = window.first_chunk_mut() {
@@ -47,8 +44,8 @@ pub(crate) fn turn<const BY_PORT: bool>(
 
 /// UDP's checksum. `udp_len` is as it stands in the header; the others are those of [`turn`].
 #[inline(always)]
-pub(crate) fn udp_sum<const BY_PORT: bool>(udp_len: u16, ip_sum: u16, sum: u64) -> u16 {
-    if BY_PORT {
+pub(crate) fn udp_sum<const CSUM_OFFLOAD: bool>(udp_len: u16, ip_sum: u16, sum: u64) -> u16 {
+    if CSUM_OFFLOAD {
         return fold32(u32::from(ip_sum) + LESS_FIXED + u32::from(udp_len) + PROTOCOL);
     }
     let sum = fold64(sum);

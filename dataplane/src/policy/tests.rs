@@ -147,9 +147,10 @@ fn the_allowance_counts_the_frame_header_and_multiplies() {
 fn pings_and_neighbours_do_not_use_up_each_others_answers() {
     let policy = Policy { answers: NonZeroU32::new(2), ..Policy::default() };
     let mut gate = Gate::new(&policy);
-    for (answer, over) in
-        [(Answer::Echo, DropReason::RateEcho), (Answer::Neighbour, DropReason::RateNeighbour)]
-    {
+    for (answer, over) in [
+        (LocalReply::Echo, DropReason::RateEcho),
+        (LocalReply::Neighbour, DropReason::RateNeighbour),
+    ] {
         for _ in 0..2 {
             assert_eq!(gate.may_answer(answer, 0), Ok(()));
             // Asking costs nothing.

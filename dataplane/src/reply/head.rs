@@ -7,11 +7,11 @@
 //! now and then.
 
 use super::{Headers, Sum};
-use crate::plain::seal::TAIL;
 use base::checksum::{add, add_swapped, sum};
 use base::small_bytes;
 use driver_shim::Frame;
 use gpu::ReplyHead;
+use memcache::text::TAIL;
 use wire::udp_frame::{self, PAYLOAD_MAX_BYTES};
 
 /// What comes before the key.

@@ -189,7 +189,7 @@ impl Execute {
 
     /// So many READs that came at this time were answered.
     #[inline]
-    pub(crate) fn note_reads(&mut self, came_ns: u64, reads: u64) {
+    pub(crate) fn note_rdma_reads(&mut self, came_ns: u64, reads: u64) {
         note_all(&mut self.answered, came_ns, (Transport::Rdma, Kind::Get), reads);
     }
 

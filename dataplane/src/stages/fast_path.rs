@@ -9,7 +9,8 @@
 //! (`flags`), or one of the binary protocol's (`form`), of a key of at most 32 bytes; or a `get` of a longer one over IPv4
 //! without a tag. Any doubt leaves the frame to the general stages, which also
 //! name every reason to drop one. Nothing that counts or shows requests may see a difference; what cannot be served
-//! here (watchers, `stats detail`, flushed prefixes) turns the fast path off for as long as it is on.
+//! here turns the fast path off for as long as it is on (watchers and `stats detail`: `Parts::is_off`; flushed
+//! prefixes: `Store::liveness`).
 //!
 //! `gets` and up to four keys are answered behind those (`several`), and behind all gets
 //! plain `set`s are carried out (`sets`), which have been read when the first one was met (`read_sets`).
@@ -20,7 +21,7 @@
 //!
 //! ```text
 //! step 1  read      headers, checksums, key; hash of the row; its index buckets prefetched
-//! step 2  look_up   tags of the first bucket, or of the second a row later; items prefetched
+//! step 2  look_up   tags of the first bucket, or of both a row later; items prefetched
 //! step 3  reply     the item verified, its value and the headers written, sums from known parts
 //! ```
 //!
@@ -62,14 +63,14 @@ use crate::counters::WorkerCounters;
 use crate::observe::Observer;
 use crate::plain::vector::{Compiled, ROW, ROWS_AHEAD, Vector};
 use crate::plain::window::TEXT;
-pub use crate::plain::{PlainMode, Requests};
+pub use crate::plain::{FastPathMode, RequestMatcher};
 use driver_shim::{BURST_MAX, Burst, Frame, Region, TxCaps};
 use memcache::Dialects;
 use memcache::admin::Events;
 use order::Order;
 use read_sets::SetsRead;
 use several::{Rest, Several};
-use shape::{Kind, PLAIN, Shape};
+use shape::{FamilyAndForm, PLAIN, Shape};
 use std::marker::PhantomData;
 use store::{Fetched, Guard, Liveness};
 use totals::{Totals, next_of};
@@ -84,52 +85,59 @@ const KEY_IN_REPLY: usize = TEXT + b"VALUE ".len();
 /// One worker's fast path.
 #[derive(Debug)]
 pub struct FastPath {
-    mode: PlainMode,
+    mode: FastPathMode,
     order: Order,
     several: Box<[Several; BURST_MAX]>,
     sets: Box<SetsRead>,
-    /// Of another engine's batch, which requests have been answered: a bit each.
+    /// A bit for each request of a batch of the offload's: it has been answered.
     located: Box<[u64]>,
 }
 
-/// What a burst is answered with.
-pub struct Context<'a> {
-    /// Where commands are carried out.
+/// Parts of the worker, and of a port, that answers need.
+pub struct Parts<'a> {
+    /// The store's session, and what observes commands.
     pub ctx: Ctx<'a>,
-    /// Of the worker.
+    /// The worker's counters.
     pub counters: &'a WorkerCounters,
-    /// Where frames must lie.
+    /// The region that frames must lie in.
     pub region: &'a Region,
-    /// What the port fills in.
+    /// Checksums that the port fills in.
     pub caps: TxCaps,
 }
 
-impl Context<'_> {
+impl Parts<'_> {
     /// Whether the port fills in checksums. What fills in one alone (virtio, vmxnet3) is asked for neither.
     #[inline(always)]
-    fn by_port(&self) -> bool {
+    fn csum_offload(&self) -> bool {
         self.caps.ip && self.caps.udp
+    }
+
+    /// Whether the general stages are to answer everything, because a client watches gets, or `stats detail` counts by
+    /// prefix.
+    #[inline(always)]
+    fn is_off(&self) -> bool {
+        self.ctx.server().watchers.want(Events::FETCHERS) || self.ctx.server().detail.is_on()
     }
 }
 
-impl std::fmt::Debug for Context<'_> {
+impl std::fmt::Debug for Parts<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("caps", &self.caps).finish_non_exhaustive()
+        f.debug_struct("Parts").field("caps", &self.caps).finish_non_exhaustive()
     }
 }
 
 /// What became of the frames of a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Answered {
-    /// Bit n for frame n: it is a reply now.
+    /// Bit n: frame n is a reply now.
     frames: u64,
-    /// It is done with, and is to be sent no reply.
+    /// Bit n: frame n is done with, and is to be sent no reply.
     silent: u64,
     /// Bytes of the replies.
     pub bytes: u64,
-    /// Gets that were answered, and sets that were carried out.
+    /// Gets that were answered.
     pub gets: u64,
-    /// See `gets`.
+    /// Sets that were carried out.
     pub sets: u64,
 }
 
@@ -185,12 +193,12 @@ impl Answered {
 #[derive(Debug)]
 struct Rows<'g> {
     hash: [[u64; ROW]; ROWS],
-    /// Where the item may be, by its tag. `None`: neither bucket has that.
+    /// Where the item may be, by its tag. `None`: neither bucket has that tag.
     found: [[Option<Fetched<'g>>; ROW]; ROWS],
     key_len: [[u8; ROW]; ROWS],
     /// The sum of the reply's IPv4 header, but for its length.
     ip_sum: [[u16; ROW]; ROWS],
-    /// Of a pass over some frames: which.
+    /// In a pass over some frames, the number of the request's frame.
     number: [[u8; ROW]; ROWS],
 }
 
@@ -205,8 +213,9 @@ impl Rows<'_> {
 }
 
 impl FastPath {
-    /// A fast path, if it is to be, where another engine has batches of up to `batch_max` requests.
-    pub fn new(mode: PlainMode, batch_max: usize) -> Self {
+    /// A fast path, where batches of the offload, if there is one, have up to `batch_max` requests. `mode` is not
+    /// [`FastPathMode::Off`].
+    pub fn new(mode: FastPathMode, batch_max: usize) -> Self {
         Self {
             mode,
             order: Order::default(),
@@ -216,72 +225,69 @@ impl FastPath {
         }
     }
 
-    /// What shows whether an item is alive. `None`: a client watches requests, or an item alone does not show it.
-    #[inline(always)]
-    fn liveness(&self, context: &Context<'_>) -> Option<Liveness> {
-        let busy = self.mode == PlainMode::Off
-            || context.ctx.server().watchers.want(Events::FETCHERS)
-            || context.ctx.server().detail.is_on();
-        context.ctx.session.store().liveness().filter(|_| !busy)
-    }
-
     /// Answers what it can of a burst.
     #[inline]
     pub fn run(
         &mut self,
         burst: &mut [Frame],
-        requests: &mut Requests,
-        context: &mut Context<'_>,
+        matcher: &mut RequestMatcher,
+        parts: &mut Parts<'_>,
     ) -> Answered {
-        let Some(liveness) = self.liveness(context) else { return Answered::default() };
-        let totals = match context.by_port() {
-            true => self.run_with::<true>(burst, requests, context, liveness),
-            false => self.run_with::<false>(burst, requests, context, liveness),
+        if parts.is_off() {
+            return Answered::default();
+        }
+        let Some(liveness) = parts.ctx.session.store().liveness() else {
+            return Answered::default();
         };
-        totals.count(context.ctx.observer, context.counters);
+        let totals = match parts.csum_offload() {
+            true => self.run_with::<true>(burst, matcher, parts, liveness),
+            false => self.run_with::<false>(burst, matcher, parts, liveness),
+        };
+        totals.count(parts.ctx.observer, parts.counters);
         Answered::of(&totals)
     }
 
     #[inline]
-    fn run_with<const BY_PORT: bool>(
+    fn run_with<const CSUM_OFFLOAD: bool>(
         &mut self,
         burst: &mut [Frame],
-        requests: &mut Requests,
-        context: &mut Context<'_>,
+        matcher: &mut RequestMatcher,
+        parts: &mut Parts<'_>,
         liveness: Liveness,
     ) -> Totals {
-        let totals = self.answer_gets::<BY_PORT>(burst, requests, context, liveness);
-        self.carry_out_sets::<BY_PORT>(burst, 0, requests, context, totals)
+        let totals = self.answer_gets::<CSUM_OFFLOAD>(burst, matcher, parts, liveness);
+        self.carry_out_sets::<CSUM_OFFLOAD>(burst, 0, matcher, parts, totals)
     }
 
     #[inline]
-    fn answer_gets<const BY_PORT: bool>(
+    fn answer_gets<const CSUM_OFFLOAD: bool>(
         &mut self,
         burst: &mut [Frame],
-        requests: &mut Requests,
-        context: &mut Context<'_>,
+        matcher: &mut RequestMatcher,
+        parts: &mut Parts<'_>,
         liveness: Liveness,
     ) -> Totals {
         let Self { mode, order, several, sets, .. } = self;
         sets.begin();
-        let (observer, region) = (context.ctx.observer, context.region);
-        let guard = context.ctx.session.pin();
+        let (observer, region) = (parts.ctx.observer, parts.region);
+        let guard = parts.ctx.session.pin();
         let (guard, dialects) = (&guard, observer.server.dialects);
-        let counters = context.counters;
+        let counters = parts.counters;
         order.begin();
         let mut rows = Rows::EMPTY;
         let around = (observer, region, counters, liveness);
-        let pass = Pass::new(&mut *burst, &mut *requests, (&mut rows, &mut *order), guard, around);
-        let totals = pass.answer::<BY_PORT>(&mut *sets, *mode);
+        let pass = Pass::new(&mut *burst, &mut *matcher, (&mut rows, &mut *order), guard, around);
+        let totals = pass.answer::<CSUM_OFFLOAD>(&mut *sets, *mode);
         let left = left_of(burst, &totals) & !sets.frames();
         if left == 0 || order.may_change_any() || !several::any(burst, left) {
             return totals;
         }
         sets.asked().iter().for_each(|set| order.add(set.hash));
-        mode.carry_out(Rest::<BY_PORT> {
+        // To `Rest::run`, compiled for this CPU's vectors.
+        mode.run_on_this_cpu(Rest::<CSUM_OFFLOAD> {
             burst,
             left,
-            requests,
+            matcher,
             asked: several,
             order,
             guard,
@@ -303,7 +309,7 @@ fn left_of(burst: &[Frame], totals: &Totals) -> u64 {
 /// One pass over a burst.
 struct Pass<'p, 'g> {
     burst: &'p mut [Frame],
-    requests: &'p mut Requests,
+    matcher: &'p mut RequestMatcher,
     rows: &'p mut Rows<'g>,
     order: &'p mut Order,
     guard: &'g Guard<'g>,
@@ -313,35 +319,37 @@ struct Pass<'p, 'g> {
     liveness: Liveness,
     dialects: Dialects,
     totals: Totals,
-    /// Bit n of each: request n is one for the fast path; it is to be looked up in its second bucket.
+    /// Bit n: request n is one for the fast path.
     read: u64,
-    far: u64,
-    /// Of a pass over some frames, those that it has still to read; of one over all, those that it has left to such
-    /// passes without a look: a bit for each.
+    /// Bit n: no bucket that was looked at has the key of request n. After both, it is a miss.
+    missed: u64,
+    /// Bit n: frame n is left to passes over some frames, and none of them has read it yet.
     unread: u64,
-    /// What the burst's first request is.
-    own_kind: Kind,
-    /// Gets that are left to the pass for another shape; what these are.
+    /// Headers and form of the burst's first request.
+    own_kind: FamilyAndForm,
+    /// Bit n: frame n is a get that is left to the pass for another shape.
     to_other: u64,
-    other_kind: Kind,
+    /// Headers and form of the gets in `to_other`.
+    other_kind: FamilyAndForm,
 }
 
-/// A pass for a shape, over `SOME` frames or over all; for a port that fills in checksums, or for one that does not.
-struct Walk<'w, 'p, 'g, 's, S, const SOME: bool, const BY_PORT: bool> {
+/// A pass for a shape: over all frames, or over a `SUBSET`; for a port that fills in checksums (`CSUM_OFFLOAD`), or for
+/// one that does not.
+struct Walk<'w, 'p, 'g, 's, S, const SUBSET: bool, const CSUM_OFFLOAD: bool> {
     pass: &'w mut Pass<'p, 'g>,
     sets: &'s mut SetsRead,
-    mode: PlainMode,
+    mode: FastPathMode,
     shape: PhantomData<S>,
 }
 
-impl<S: Shape, const SOME: bool, const BY_PORT: bool> Compiled
-    for Walk<'_, '_, '_, '_, S, SOME, BY_PORT>
+impl<S: Shape, const SUBSET: bool, const CSUM_OFFLOAD: bool> Compiled
+    for Walk<'_, '_, '_, '_, S, SUBSET, CSUM_OFFLOAD>
 {
     type Done = ();
 
     #[inline(always)]
     fn run(self, vector: impl Vector) {
-        self.pass.run::<S, SOME, BY_PORT>((self.sets, self.mode), vector);
+        self.pass.run::<S, SUBSET, CSUM_OFFLOAD>((self.sets, self.mode), vector);
     }
 }
 
@@ -350,7 +358,7 @@ impl<'p, 'g> Pass<'p, 'g> {
     #[inline(always)]
     fn new(
         burst: &'p mut [Frame],
-        requests: &'p mut Requests,
+        matcher: &'p mut RequestMatcher,
         (rows, order): (&'p mut Rows<'g>, &'p mut Order),
         guard: &'g Guard<'g>,
         (observer, region, counters, liveness): (
@@ -362,7 +370,7 @@ impl<'p, 'g> Pass<'p, 'g> {
     ) -> Self {
         Self {
             burst,
-            requests,
+            matcher,
             rows,
             order,
             guard,
@@ -373,7 +381,7 @@ impl<'p, 'g> Pass<'p, 'g> {
             dialects: observer.server.dialects,
             totals: Totals::default(),
             read: 0,
-            far: 0,
+            missed: 0,
             unread: 0,
             own_kind: PLAIN,
             to_other: 0,
@@ -383,42 +391,43 @@ impl<'p, 'g> Pass<'p, 'g> {
 
     /// Walks for a shape.
     #[inline(always)]
-    fn walk<S: Shape, const SOME: bool, const BY_PORT: bool>(
+    fn walk<S: Shape, const SUBSET: bool, const CSUM_OFFLOAD: bool>(
         &mut self,
         sets: &mut SetsRead,
-        mode: PlainMode,
+        mode: FastPathMode,
     ) {
         let shape = PhantomData::<S>;
-        mode.carry_out(Walk::<S, SOME, BY_PORT> { pass: self, sets, mode, shape });
+        // To `Pass::run` below, compiled for this CPU's vectors.
+        mode.run_on_this_cpu(Walk::<S, SUBSET, CSUM_OFFLOAD> { pass: self, sets, mode, shape });
     }
 
     #[inline(always)]
-    fn run<S: Shape, const SOME: bool, const BY_PORT: bool>(
+    fn run<S: Shape, const SUBSET: bool, const CSUM_OFFLOAD: bool>(
         &mut self,
-        (sets, mode): (&mut SetsRead, PlainMode),
+        (sets, mode): (&mut SetsRead, FastPathMode),
         vector: impl Vector,
     ) {
-        let requests = if SOME { self.unread.count_ones() as usize } else { self.burst.len() };
+        let requests = if SUBSET { self.unread.count_ones() as usize } else { self.burst.len() };
         let mut rows = requests.div_ceil(ROW).min(ROWS);
         let mut step = 0;
         while step < rows + 2 * ROWS_AHEAD {
             if step < rows {
-                rows = self.read_row::<S, SOME>((step, rows), (&mut *sets, mode), vector);
+                rows = self.read_row::<S, SUBSET>((step, rows), (&mut *sets, mode), vector);
             }
             // A row that is not there yet, or no more, has a number beyond the last.
             let behind = |rows: usize| step.wrapping_sub(rows);
             if behind(ROWS_AHEAD + 1) < rows {
-                self.look_up_far(behind(ROWS_AHEAD + 1));
+                self.look_up_either(behind(ROWS_AHEAD + 1));
             }
             if behind(ROWS_AHEAD) < rows {
                 self.look_up_row(behind(ROWS_AHEAD), self.read);
             }
             if behind(2 * ROWS_AHEAD) < rows {
-                self.reply_row::<S, SOME, BY_PORT>(behind(2 * ROWS_AHEAD), vector);
+                self.reply_row::<S, SUBSET, CSUM_OFFLOAD>(behind(2 * ROWS_AHEAD), vector);
             }
             step += 1;
         }
-        if S::IS_PLAIN && !SOME {
+        if S::IS_PLAIN && !SUBSET {
             self.show_hits();
         }
     }

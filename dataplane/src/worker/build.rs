@@ -12,7 +12,7 @@ use crate::stages::engine::dispatch::{Dispatch, Offloading};
 use crate::stages::execute::Execute;
 use crate::stages::exits::exception_path::ExceptionPath;
 use crate::stages::exits::refuse_fragment::TooLong;
-use crate::stages::fast_path::{self, FastPath, PlainMode};
+use crate::stages::fast_path::{self, FastPath, FastPathMode};
 use crate::stages::rdma::Reads;
 use crate::stages::stream::{StreamPort, Streams, StreamsConfig};
 use crate::stages::tx::Tx;
@@ -67,13 +67,13 @@ pub struct WorkerConfig {
     pub batch: BatchPolicy,
     /// This worker's share of what sources may have ([`Policy::for_one_of`]).
     pub policy: Policy,
-    /// An engine beside the CPU's, made over this region.
+    /// The offload, made over this region.
     pub offload: Option<Offloading>,
     /// TCP connections to the service, on ports whose [`Local`] says that they are served here.
     pub streams: Option<StreamsConfig>,
     /// How the fast path works, where there is one: only where nothing is counted of trusted sources, and
-    /// batches do not wait or another engine has them. Beside one it has the host's share of plain gets.
-    pub fast_path: PlainMode,
+    /// batches do not wait or there is an offload. With one it has the host's share of plain gets.
+    pub fast_path: FastPathMode,
 }
 
 impl WorkerConfig {
@@ -94,7 +94,7 @@ impl WorkerConfig {
             policy: Policy::default(),
             offload: None,
             streams: None,
-            fast_path: PlainMode::default(),
+            fast_path: FastPathMode::default(),
         }
     }
 }
@@ -119,13 +119,13 @@ impl Worker {
         let has_fast_path = (batch.mode == BatchMode::Adaptive || offload.is_some())
             && !gate.counts_trusted()
             && server.dialects.have_text()
-            && fast_path != PlainMode::Off;
+            && fast_path != FastPathMode::Off;
         // SAFETY: `dispatch`, which will have the engine, is declared, and so dropped, before `region`.
         let packets = unsafe { packets(&region) };
         let store = Arc::clone(session.store());
         // SAFETY: batches reach this engine only through `ship_one`, which keeps the frames that own
         // the slots in `with_engine`, untouched, until `finish` has polled the batch, and `Dispatch`
-        // has it confirm none but those on their way there; `carry_out` and, for those of `batch_plain`,
+        // has it confirm none but those on their way there; `classify_and_pass` and, for those of `batch_plain`,
         // `FastPath::plain_gets` let in only frames of this region.
         let cpu = unsafe { CpuEngine::new(store, packets, group) };
         let (counters, started) = (Arc::default(), Instant::now());
@@ -140,9 +140,9 @@ impl Worker {
             let ports: Vec<StreamPort> = ports.iter().map(facts).collect();
             Streams::new(streams, Arc::clone(&server), &ports, region.clone(), started)
         });
-        let reads = server.rdma.as_ref().map(|rdma| Reads::new(Arc::clone(rdma)).by(fast_path));
+        let rdma = server.rdma.as_ref().map(|rdma| Reads::new(Arc::clone(rdma)).by(fast_path));
         let look_ups = batch.in_flight_max.max(1) + 1;
-        let cpu_only = dispatch.has_two().then(|| {
+        let cpu_only = dispatch.has_offload().then(|| {
             // One fills while the CPU engine has another.
             let policy = BatchPolicy { in_flight_max: 1, ..batch };
             let first = u32::try_from(look_ups).unwrap_or(0);
@@ -154,12 +154,12 @@ impl Worker {
                 .into_iter()
                 .enumerate()
                 .map(|(n, p)| {
-                    let plain = PlainMatcher::new(p.local);
+                    let header_matcher = PlainMatcher::new(p.local);
                     PortEnd {
                         rx: p.queues.rx,
                         tx: Tx::new(p.queues.tx, p.info.tx_caps, n),
-                        requests: fast_path::Requests::new(&plain),
-                        plain,
+                        request_matcher: fast_path::RequestMatcher::new(&header_matcher),
+                        header_matcher,
                         exception_path: p.exception_path,
                         sends_for_kernel: p.sends_for_kernel,
                         announcer: p.announcer,
@@ -182,7 +182,7 @@ impl Worker {
                 batch.due_ns(),
             ),
             streams,
-            reads,
+            rdma,
             fast_path: has_fast_path.then(|| FastPath::new(fast_path, batch.size.max(1))),
             burst: Some(Box::default()),
             accounts: Accounts::new(counters, started, names),

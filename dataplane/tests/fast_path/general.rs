@@ -4,7 +4,7 @@ use crate::world::{Lines, World};
 use crate::{CLIENT, datagram};
 use dataplane::commands::{Ctx, execute, stats};
 use dataplane::observe::{OpCounters, OpTotals, Server};
-use dataplane::stages::fast_path::PlainMode;
+use dataplane::stages::fast_path::FastPathMode;
 use driver_shim::TxCaps;
 use memcache::Parsed;
 use memcache::sink::Buffer;
@@ -99,7 +99,7 @@ proptest! {
         texts in prop::collection::vec(one_command(), 1..60),
         detail in any::<bool>(),
     ) {
-        let mut world = World::new(PlainMode::Off, TxCaps { ip: true, udp: true });
+        let mut world = World::new(FastPathMode::Off, TxCaps { ip: true, udp: true });
         let mut general = General::like(&world);
         let mut same = General::of(&world);
         if detail {

@@ -5,13 +5,13 @@
 //! `FAST_PATH_PACKETS=10000000` in the environment for a longer run.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod beside;
 mod general;
+mod offload;
 mod random;
 mod world;
 
 use dataplane::stages::batch::BatchPolicy;
-use dataplane::stages::fast_path::PlainMode;
+use dataplane::stages::fast_path::FastPathMode;
 use driver_shim::TxCaps;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
 use memcache::binary::{Header, opcode};
@@ -47,12 +47,13 @@ fn compare_tuned(
     keys.sort_unstable();
     keys.dedup();
     keys.retain(|key| key.len() <= 250);
-    let mut worlds = [PlainMode::Off, PlainMode::Vector, PlainMode::Portable].map(|mode| {
-        let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
-        let batch = BatchPolicy::default();
-        let tuning = Tuning { cas_enabled, is_odd: true };
-        World::tuned(config, dialects, (mode, tuning), caps, batch, |_, _| None)
-    });
+    let mut worlds =
+        [FastPathMode::Off, FastPathMode::Vector, FastPathMode::Portable].map(|mode| {
+            let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
+            let batch = BatchPolicy::default();
+            let tuning = Tuning { cas_enabled, is_odd: true };
+            World::tuned(config, dialects, (mode, tuning), caps, batch, |_, _| None)
+        });
     let (mut sent, mut bursts) = (0, 0);
     while sent < packets {
         let n = 1 + random.below(64);
@@ -126,7 +127,7 @@ fn datagram(src: &str, text: &[u8]) -> Vec<u8> {
 
 /// The same bursts to each kind of worker.
 fn ask_all(dialects: Dialects, bursts: &[&[Vec<u8>]]) {
-    let mut worlds = [PlainMode::Off, PlainMode::Vector, PlainMode::Portable]
+    let mut worlds = [FastPathMode::Off, FastPathMode::Vector, FastPathMode::Portable]
         .map(|mode| World::speaking(dialects, mode, TxCaps::default()));
     for burst in bursts {
         let [want, fast, portable] = worlds.each_mut().map(|world| world.ask(burst));
@@ -194,7 +195,7 @@ fn other_forms(key: &str) -> Vec<Vec<u8>> {
 #[test]
 fn other_forms_are_answered_before_the_general_stages() {
     for caps in [TxCaps::default(), TxCaps { ip: true, udp: true }] {
-        let mut worlds = [PlainMode::Off, PlainMode::Vector, PlainMode::Portable]
+        let mut worlds = [FastPathMode::Off, FastPathMode::Vector, FastPathMode::Portable]
             .map(|mode| World::new(mode, caps));
         let long = "k".repeat(32);
         for world in &mut worlds {
@@ -239,7 +240,7 @@ fn other_forms_are_answered_before_the_general_stages() {
 #[test]
 fn so_are_long_keys() {
     for caps in [TxCaps::default(), TxCaps { ip: true, udp: true }] {
-        let mut worlds = [PlainMode::Off, PlainMode::Vector, PlainMode::Portable]
+        let mut worlds = [FastPathMode::Off, FastPathMode::Vector, FastPathMode::Portable]
             .map(|mode| World::new(mode, caps));
         for len in [33, 40, 63, 64, 65, 96, 97, 200, 249, 250, 251] {
             let key = |last| format!("{}{last}", "k".repeat(len - 1));
@@ -453,7 +454,7 @@ fn what_the_store_refuses_is_refused_in_its_words() {
     let full = || StoreConfig { memory_bytes: 4 << 20, evict: false, ..StoreConfig::default() };
     for caps in [TxCaps::default(), TxCaps { ip: true, udp: true }] {
         for config in [small as fn() -> StoreConfig, full] {
-            let modes = [PlainMode::Off, PlainMode::Vector, PlainMode::Portable];
+            let modes = [FastPathMode::Off, FastPathMode::Vector, FastPathMode::Portable];
             let mut worlds = modes.map(|mode| World::over(config(), Dialects::Auto, mode, caps));
             for round in 0..100 {
                 let burst: Vec<Vec<u8>> = (0..64)
@@ -493,7 +494,9 @@ fn writes_keep_their_order() {
 
 #[test]
 fn sets_are_answered_before_the_general_stages() {
-    for (mode, batches) in [(PlainMode::Off, 1), (PlainMode::Vector, 2), (PlainMode::Portable, 2)] {
+    for (mode, batches) in
+        [(FastPathMode::Off, 1), (FastPathMode::Vector, 2), (FastPathMode::Portable, 2)]
+    {
         let mut world = World::new(mode, TxCaps::default());
         // What the general stages get is a batch of its own.
         let replies = world.ask(&[set("a", "1", ""), datagram(CLIENT, b"delete b\r\n")]);
@@ -512,7 +515,7 @@ fn sets_are_answered_before_the_general_stages() {
 
 #[test]
 fn a_port_that_fills_in_one_sum_alone_gets_both() {
-    for mode in [PlainMode::Vector, PlainMode::Portable] {
+    for mode in [FastPathMode::Vector, FastPathMode::Portable] {
         for caps in [TxCaps { ip: false, udp: true }, TxCaps { ip: true, udp: false }] {
             let mut world = World::new(mode, caps);
             // The general stages leave one sum to the port.

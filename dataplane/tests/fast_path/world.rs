@@ -5,7 +5,7 @@ use dataplane::commands::{Ctx, execute, stats};
 use dataplane::observe::{OpCounters, Rows, Server};
 use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::engine::dispatch::Offloading;
-use dataplane::stages::fast_path::PlainMode;
+use dataplane::stages::fast_path::FastPathMode;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use dataplane::{Counter, WorkerCounters};
 use driver_shim::ports::memory::{MAC, linked};
@@ -51,11 +51,11 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(fast_path: PlainMode, caps: TxCaps) -> Self {
+    pub(crate) fn new(fast_path: FastPathMode, caps: TxCaps) -> Self {
         Self::speaking(Dialects::Auto, fast_path, caps)
     }
 
-    pub(crate) fn speaking(dialects: Dialects, fast_path: PlainMode, caps: TxCaps) -> Self {
+    pub(crate) fn speaking(dialects: Dialects, fast_path: FastPathMode, caps: TxCaps) -> Self {
         let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
         Self::over(config, dialects, fast_path, caps)
     }
@@ -63,17 +63,17 @@ impl World {
     pub(crate) fn over(
         config: StoreConfig,
         dialects: Dialects,
-        fast_path: PlainMode,
+        fast_path: FastPathMode,
         caps: TxCaps,
     ) -> Self {
-        Self::beside(config, dialects, fast_path, caps, BatchPolicy::default(), |_, _| None)
+        Self::with_offload(config, dialects, fast_path, caps, BatchPolicy::default(), |_, _| None)
     }
 
-    /// With the engine that is made of the store and of what is sent.
-    pub(crate) fn beside(
+    /// With the offload that is made of the store and of what is sent.
+    pub(crate) fn with_offload(
         config: StoreConfig,
         dialects: Dialects,
-        fast_path: PlainMode,
+        fast_path: FastPathMode,
         caps: TxCaps,
         batch: BatchPolicy,
         engine: impl FnOnce(&Arc<Store>, &Sent) -> Option<Offloading>,
@@ -86,7 +86,7 @@ impl World {
     pub(crate) fn tuned(
         config: StoreConfig,
         dialects: Dialects,
-        (fast_path, Tuning { cas_enabled, is_odd }): (PlainMode, Tuning),
+        (fast_path, Tuning { cas_enabled, is_odd }): (FastPathMode, Tuning),
         caps: TxCaps,
         batch: BatchPolicy,
         engine: impl FnOnce(&Arc<Store>, &Sent) -> Option<Offloading>,

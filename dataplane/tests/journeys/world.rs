@@ -5,7 +5,7 @@ use dataplane::observe::Server;
 use dataplane::policy::Policy;
 use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::engine::dispatch::Offloading;
-use dataplane::stages::fast_path::PlainMode;
+use dataplane::stages::fast_path::FastPathMode;
 use dataplane::stages::stream::StreamsConfig;
 use dataplane::worker::{self, Worker, WorkerConfig, WorkerPort};
 use dataplane::{Ledger, WorkerCounters};
@@ -153,7 +153,7 @@ struct Setup<'a> {
     connections: Option<usize>,
     /// How long a TCP client may be silent.
     idle_max: Option<Duration>,
-    fast_path: PlainMode,
+    fast_path: FastPathMode,
     /// READs are answered.
     rdma: bool,
     batch: BatchPolicy,
@@ -169,7 +169,7 @@ impl Default for Setup<'_> {
             beside: &[],
             connections: None,
             idle_max: None,
-            fast_path: PlainMode::from_env(),
+            fast_path: FastPathMode::from_env(),
             rdma: false,
             batch: BatchPolicy::default(),
         }
@@ -216,7 +216,7 @@ impl World {
 
     /// One worker whose replies leave in the order of their requests: all by the general stages.
     pub(crate) fn in_order(config: StoreConfig) -> Self {
-        Self::serving(Setup { config, fast_path: PlainMode::Off, ..Setup::default() }, |q, _| q)
+        Self::serving(Setup { config, fast_path: FastPathMode::Off, ..Setup::default() }, |q, _| q)
     }
 
     /// One worker, and a GPU.

@@ -1,4 +1,4 @@
-//! Stage 3: what to do with a frame, from its headers alone.
+//! Stage 3: what to do with a frame, from its headers unicast.
 //!
 //! In: the frame's bytes and what is ours on its port. Out: a [`Class`]. Payloads and checksums
 //! are not read: that is the engine's work (stage 5). Headers are trusted for nothing else; a
@@ -7,7 +7,7 @@
 //! A request is ours when all of this holds; the first that does not gives the reason:
 //! the frame is for this station, its lengths nest, the packet is for one of our addresses,
 //! it is a whole UDP datagram to the service port, without options or extension headers, sent to
-//! us alone, of exact length, from a source and port that can exist and that may use the service.
+//! us unicast, of exact length, from a source and port that can exist and that may use the service.
 //!
 //! Of a request in fragments the first is answered, to say that it is too long. The others, and
 //! fragmented UDP to other ports, are dropped: only the first fragment names the port.
@@ -100,11 +100,12 @@ pub enum Respond {
 /// Says what to do with `frame`, received on the port that `local` describes.
 #[inline]
 pub fn classify(frame: &[u8], local: &Local) -> Class {
-    sort(frame, local).unwrap_or_else(Class::Drop)
+    try_classify(frame, local).unwrap_or_else(Class::Drop)
 }
 
+/// The class, or why the frame is dropped.
 #[inline]
-fn sort(frame: &[u8], local: &Local) -> Result<Class, DropReason> {
+fn try_classify(frame: &[u8], local: &Local) -> Result<Class, DropReason> {
     let eth = Eth::checked(frame)?;
     if eth.dst() != local.mac && !eth::is_group(eth.dst()) {
         return Err(DropReason::EthNotOurs);
@@ -127,11 +128,11 @@ fn over_ipv4(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
     if to == To::Other {
         return not_for_us(local);
     }
-    let alone = to == To::Us && !eth::is_group(eth.dst());
+    let unicast = to == To::Us && !eth::is_group(eth.dst());
     match ip.protocol() {
         ipv4::UDP => {
             if ip.is_fragment() {
-                return fragment4(eth, &ip, alone, local);
+                return fragment4(eth, &ip, unicast, local);
             }
             let udp = Udp::over_ipv4(&ip).ok_or(DropReason::UdpTruncated)?;
             if !is_service(udp.dst_port(), local) {
@@ -141,18 +142,24 @@ fn over_ipv4(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
                 if ip.has_options() {
                     return Err(DropReason::Ipv4Options);
                 }
-                let (spoofed, limited) = (local.is_spoofed4(ip.src()), limited4(ip.src(), local));
-                return rdma(&udp, (eth.l3(), ip.l4(), false), alone, spoofed, limited, local);
+                let (spoofed, trust) = (local.is_spoofed4(ip.src()), trust4(ip.src(), local));
+                return rdma(&udp, (eth.l3(), ip.l4(), false), unicast, spoofed, trust, local);
             }
             if ip.has_options() {
                 return Err(DropReason::Ipv4Options);
             }
-            check_request(&udp, alone, udp.length_is_exact(), local.is_spoofed4(ip.src()), local)?;
-            let limited = limited4(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
+            check_request(
+                &udp,
+                unicast,
+                udp.length_is_exact(),
+                local.is_spoofed4(ip.src()),
+                local,
+            )?;
+            let limited = trust4(ip.src(), local).limited()?;
             Ok(Class::Kv(At { l3: eth.l3(), l4: ip.l4(), ipv6: false, limited }))
         }
         ipv4::ICMP
-            if alone
+            if unicast
                 && !ip.is_fragment()
                 && !ip.has_options()
                 && icmp::kind_and_code(ip.payload()) == Some((icmp::ECHO4_REQUEST, 0)) =>
@@ -173,9 +180,9 @@ fn over_ipv4(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
             } else if local.is_spoofed4(ip.src()) {
                 Err(DropReason::SourceSpoofed)
             } else {
-                limited_over_tcp(local, || limited4(ip.src(), local))
+                limited_over_tcp(local, || trust4(ip.src(), local))
             };
-            segment(ip.payload(), eth.l3(), ip.l4(), false, alone, rest, local)
+            segment(ip.payload(), eth.l3(), ip.l4(), false, unicast, rest, local)
         }
         _ => punt(local),
     }
@@ -188,7 +195,7 @@ fn segment(
     l3: u8,
     l4: u8,
     ipv6: bool,
-    alone: bool,
+    unicast: bool,
     rest: Result<bool, DropReason>,
     local: &Local,
 ) -> Result<Class, DropReason> {
@@ -201,7 +208,7 @@ fn segment(
         return punt(local);
     }
     let limited = rest?;
-    if !alone {
+    if !unicast {
         return Err(DropReason::RequestToGroup);
     }
     if tcp.src_port() == 0 {
@@ -217,7 +224,7 @@ fn over_ipv6(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
     if to == To::Other {
         return not_for_us(local);
     }
-    let alone = to == To::Us && !eth::is_group(eth.dst());
+    let unicast = to == To::Us && !eth::is_group(eth.dst());
     match ip.next_header() {
         ipv4::UDP => {
             let udp = Udp::over_ipv6(&ip).ok_or(DropReason::UdpTruncated)?;
@@ -225,23 +232,29 @@ fn over_ipv6(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
                 if !is_rdma(&udp, local) {
                     return punt(local);
                 }
-                let (spoofed, limited) = (local.is_spoofed6(ip.src()), limited6(ip.src(), local));
-                return rdma(&udp, (eth.l3(), ip.l4(), true), alone, spoofed, limited, local);
+                let (spoofed, trust) = (local.is_spoofed6(ip.src()), trust6(ip.src(), local));
+                return rdma(&udp, (eth.l3(), ip.l4(), true), unicast, spoofed, trust, local);
             }
-            check_request(&udp, alone, udp.length_is_exact(), local.is_spoofed6(ip.src()), local)?;
-            let limited = limited6(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
+            check_request(
+                &udp,
+                unicast,
+                udp.length_is_exact(),
+                local.is_spoofed6(ip.src()),
+                local,
+            )?;
+            let limited = trust6(ip.src(), local).limited()?;
             Ok(Class::Kv(At { l3: eth.l3(), l4: ip.l4(), ipv6: true, limited }))
         }
         ipv4::TCP if local.tcp_port.is_some() => {
             let rest = if local.is_spoofed6(ip.src()) {
                 Err(DropReason::SourceSpoofed)
             } else {
-                limited_over_tcp(local, || limited6(ip.src(), local))
+                limited_over_tcp(local, || trust6(ip.src(), local))
             };
-            segment(ip.payload(), eth.l3(), ip.l4(), true, alone, rest, local)
+            segment(ip.payload(), eth.l3(), ip.l4(), true, unicast, rest, local)
         }
-        ipv6::ICMPV6 => over_icmpv6(eth, &ip, alone, local),
-        next if ipv6::is_extension(next) => behind_extensions(eth, &ip, alone, local),
+        ipv6::ICMPV6 => over_icmpv6(eth, &ip, unicast, local),
+        next if ipv6::is_extension(next) => behind_extensions(eth, &ip, unicast, local),
         _ => punt(local),
     }
 }
@@ -250,12 +263,12 @@ fn over_ipv6(eth: &Eth<'_>, local: &Local) -> Result<Class, DropReason> {
 #[inline]
 fn check_request(
     udp: &Udp<'_>,
-    alone: bool,
+    unicast: bool,
     length_fits: bool,
     spoofed: bool,
     local: &Local,
 ) -> Result<(), DropReason> {
-    if !alone {
+    if !unicast {
         return Err(DropReason::RequestToGroup);
     }
     if !length_fits {
@@ -281,13 +294,13 @@ fn is_rdma(udp: &Udp<'_>, local: &Local) -> bool {
 fn rdma(
     udp: &Udp<'_>,
     (l3, l4, ipv6): (u8, u8, bool),
-    alone: bool,
+    unicast: bool,
     spoofed: bool,
-    limited: Option<bool>,
+    trust: Trust,
     local: &Local,
 ) -> Result<Class, DropReason> {
-    check_request(udp, alone, udp.length_is_exact(), spoofed, local)?;
-    let limited = limited.ok_or(DropReason::SourceNotAllowed)?;
+    check_request(udp, unicast, udp.length_is_exact(), spoofed, local)?;
+    let limited = trust.limited()?;
     Ok(Class::Rdma(At { l3, l4, ipv6, limited }))
 }
 
@@ -303,32 +316,53 @@ fn is_from_client(src_port: u16, local: &Local) -> bool {
     !udp::is_reflector(src_port) && src_port != local.service_port
 }
 
-/// Whether a source that is served has limits. `None`: it is not served.
-#[inline]
-fn limited4(src: Ipv4Addr, local: &Local) -> Option<bool> {
-    limited(local.trusted.permits4(src), || local.allow.permits4(src))
+/// How a source is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// Without limits.
+    Trusted,
+    /// Within the limits of the policy.
+    Limited,
+    /// Not at all.
+    NotServed,
 }
 
-/// As [`limited4`].
-#[inline]
-fn limited6(src: Ipv6Addr, local: &Local) -> Option<bool> {
-    limited(local.trusted.permits6(src), || local.allow.permits6(src))
-}
-
-#[inline]
-fn limited_over_tcp(
-    local: &Local,
-    limited: impl FnOnce() -> Option<bool>,
-) -> Result<bool, DropReason> {
-    if local.tcp_from_all {
-        return Ok(false);
+impl Trust {
+    #[inline]
+    fn of(trusted: bool, allowed: impl FnOnce() -> bool) -> Self {
+        if trusted {
+            Self::Trusted
+        } else if allowed() {
+            Self::Limited
+        } else {
+            Self::NotServed
+        }
     }
-    limited().ok_or(DropReason::SourceNotAllowed)
+
+    /// Whether a source that is served has limits.
+    #[inline]
+    fn limited(self) -> Result<bool, DropReason> {
+        match self {
+            Self::Trusted => Ok(false),
+            Self::Limited => Ok(true),
+            Self::NotServed => Err(DropReason::SourceNotAllowed),
+        }
+    }
 }
 
 #[inline]
-fn limited(trusted: bool, allowed: impl FnOnce() -> bool) -> Option<bool> {
-    (trusted || allowed()).then_some(!trusted)
+fn trust4(src: Ipv4Addr, local: &Local) -> Trust {
+    Trust::of(local.trusted.permits4(src), || local.allow.permits4(src))
+}
+
+#[inline]
+fn trust6(src: Ipv6Addr, local: &Local) -> Trust {
+    Trust::of(local.trusted.permits6(src), || local.allow.permits6(src))
+}
+
+#[inline]
+fn limited_over_tcp(local: &Local, trust: impl FnOnce() -> Trust) -> Result<bool, DropReason> {
+    if local.tcp_from_all { Ok(false) } else { trust().limited() }
 }
 
 /// Whether this is the beginning of a request.
@@ -341,13 +375,13 @@ fn begins_request(udp: &Udp<'_>, local: &Local) -> bool {
 fn fragment4(
     eth: &Eth<'_>,
     ip: &Ipv4<'_>,
-    alone: bool,
+    unicast: bool,
     local: &Local,
 ) -> Result<Class, DropReason> {
     let udp = Udp::over_ipv4(ip).filter(|_| ip.is_first_fragment() && !ip.has_options());
     let udp = udp.filter(|u| begins_request(u, local)).ok_or(DropReason::Ipv4Fragment)?;
-    check_request(&udp, alone, true, local.is_spoofed4(ip.src()), local)?;
-    let limited = limited4(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
+    check_request(&udp, unicast, true, local.is_spoofed4(ip.src()), local)?;
+    let limited = trust4(ip.src(), local).limited()?;
     Ok(Class::TooLong(At { l3: eth.l3(), l4: ip.l4(), ipv6: false, limited }))
 }
 
@@ -355,12 +389,12 @@ fn fragment4(
 fn over_icmpv6(
     eth: &Eth<'_>,
     ip: &Ipv6<'_>,
-    alone: bool,
+    unicast: bool,
     local: &Local,
 ) -> Result<Class, DropReason> {
     let (l3, l4) = (eth.l3(), ip.l4());
     match icmp::kind_and_code(ip.payload()) {
-        Some((icmp::ECHO6_REQUEST, 0)) if alone => {
+        Some((icmp::ECHO6_REQUEST, 0)) if unicast => {
             if ip.payload().len() < size_of::<Echo>() {
                 return Err(DropReason::IcmpMalformed);
             }
@@ -387,14 +421,14 @@ fn over_icmpv6(
 fn behind_extensions(
     eth: &Eth<'_>,
     ip: &Ipv6<'_>,
-    alone: bool,
+    unicast: bool,
     local: &Local,
 ) -> Result<Class, DropReason> {
     if let Some(udp) = ip.first_fragment().and_then(|upper| Udp::over_first_fragment(&upper))
         && begins_request(&udp, local)
     {
-        check_request(&udp, alone, true, local.is_spoofed6(ip.src()), local)?;
-        let limited = limited6(ip.src(), local).ok_or(DropReason::SourceNotAllowed)?;
+        check_request(&udp, unicast, true, local.is_spoofed6(ip.src()), local)?;
+        let limited = trust6(ip.src(), local).limited()?;
         let l4 = ip.l4() + ipv6::FRAGMENT_STEP;
         return Ok(Class::TooLong(At { l3: eth.l3(), l4, ipv6: true, limited }));
     }

@@ -11,7 +11,7 @@ use crate::workload::{Popularity, Sampler};
 use dataplane::observe::Server;
 use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::engine::dispatch::Offloading;
-use dataplane::stages::fast_path::PlainMode as FastPath;
+use dataplane::stages::fast_path::FastPathMode as FastPath;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::MAC;
 use driver_shim::{PortInfo, QueuePair, Region};

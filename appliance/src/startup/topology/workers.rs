@@ -17,7 +17,7 @@ use dataplane::observe::Server;
 use dataplane::policy::Policy;
 use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::engine::cpu_engine;
-use dataplane::stages::fast_path::PlainMode;
+use dataplane::stages::fast_path::FastPathMode;
 use dataplane::stages::stream::ConnFilter;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::{PortInfo, QueuePair, Region};
@@ -127,7 +127,7 @@ impl Making<'_> {
             policy: *policy,
             offload: beside.and_then(|beside| beside.engine(cpu)),
             streams,
-            fast_path: PlainMode::Vector,
+            fast_path: FastPathMode::Vector,
         });
         made.counters.push(worker.counters());
         made.capture_channels.push(worker.capture_channel());

@@ -7,10 +7,12 @@ use crate::sink::{Sink, Tail};
 use arrayvec::ArrayVec;
 
 /// What comes behind the last hit, and the last row of statistics.
-pub(crate) const END: &[u8] = b"END\r\n";
+pub const END: &[u8; 5] = b"END\r\n";
+/// The bytes of [`LAST`].
+pub const TAIL: &[u8; 7] = b"\r\nEND\r\n";
 
 /// What comes behind the value of the last key.
-pub const LAST: Tail = Tail { bytes: b"\r\nEND\r\n", last: true };
+pub const LAST: Tail = Tail { bytes: TAIL, last: true };
 /// What comes behind the value of another one.
 pub const MORE: Tail = Tail { bytes: b"\r\n", last: false };
 

@@ -19,8 +19,9 @@ const SAMPLE_ONE_IN: u32 = 32;
 /// What one worker accepts replies by.
 #[derive(Debug)]
 pub(super) struct Acceptance {
+    /// What has changed since a batch was submitted.
     filter: Arc<Filter>,
-    /// Never 0.
+    /// State of the generator that draws samples. Never 0.
     random: u32,
 }
 

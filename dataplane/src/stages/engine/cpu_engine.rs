@@ -157,7 +157,7 @@ impl CpuEngine {
             let frame = unsafe { packets.frame(entry) };
             let frame = frame.unwrap_or_default();
             if by_another {
-                // Stage 6 believes it.
+                // Stage 6 uses a hash without a check, so another engine's is not kept.
                 desc.hash = 0;
             } else {
                 read_into(desc, frame, entry);

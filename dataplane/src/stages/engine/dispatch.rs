@@ -1,13 +1,13 @@
 //! Which engine a batch goes to. `docs/gpu.md` follows one to a GPU and back.
 //!
 //! In: batches as the batcher has them. Out: the same with descriptors, from the CPU engine or from
-//! the one beside it, a GPU's mostly. Work-conserving (D7): few requests, and the GPU idle: the CPU
-//! has them at once. Otherwise a free place of the GPU takes all that is queued. Otherwise they
-//! gather, and the CPU takes them when the batch is full or the wait is long. What is few is found
-//! out while it runs (`cost.rs`). The second engine is never trusted with more than speed: its
-//! descriptors are looked over, now and then in full ([`CpuEngine::confirms`]), and the batches that it loses
-//! are done by the CPU engine at once. The CPU engine also completes what it did: keys that its index does not
-//! have are looked up in the host's, and memory is prefetched ([`Dispatch::complete`]).
+//! the offload, another engine that works at the same time, a GPU's mostly. Work-conserving (D7): few
+//! requests, and the GPU idle: the CPU has them at once. Otherwise a free place of the GPU takes all that
+//! is queued. Otherwise they gather, and the CPU takes them when the batch is full or the wait is long.
+//! What is few is found out while it runs (`cost.rs`). The offload is never trusted with more than speed:
+//! its descriptors are validated, now and then in full ([`CpuEngine::confirms`]), and the batches that it
+//! loses are done by the CPU engine at once. The CPU engine also completes what it did: keys that its index
+//! does not have are looked up in the host's, and memory is prefetched ([`Dispatch::complete`]).
 //! Requests that are no look-ups never go there: batches are of one kind or the other.
 //! Batches come out in order of finishing. Nothing here fails, waits or allocates.
 
@@ -25,15 +25,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::udp_frame::TEXT_AFTER_UDP;
 
-/// An engine beside the CPU's, and how to use it.
+/// The offload, and how to use it.
 pub struct Offloading {
     /// The engine.
     pub engine: Box<dyn Engine>,
-    /// It gets everything, as long as it works.
+    /// It gets all look-ups, as long as it works.
     pub forced: bool,
     /// One of so many of its batches is read again by the CPU, and compared.
     pub verify_one_in: NonZeroU32,
-    /// What says whether its whole replies are right, if it writes such.
+    /// What says whether its whole replies are right, if it writes them.
     pub filter: Option<Arc<Filter>>,
 }
 
@@ -49,42 +49,47 @@ const PROBE_LEAST: usize = 16;
 /// Longest queue of start times: more than there are places.
 const STARTED_MAX: usize = 64;
 
-/// Both engines, as one.
+/// The CPU engine and the offload, as one.
 pub struct Dispatch {
     cpu: CpuEngine,
-    beside: Option<Accelerator>,
+    offload: Option<OffloadState>,
     /// Most requests in a batch.
     batch_max: usize,
-    /// A batch of the other engine's that was looked over is to be completed.
-    looked_over: Option<LookedOver>,
+    /// The batch of the offload's that was validated last, and is to be completed.
+    validated: Option<Validated>,
     counters: Arc<WorkerCounters>,
 }
 
-/// What it took to look a batch over, if that was not in full, and of how many requests it was.
-struct LookedOver {
+/// What validating a batch took.
+struct Validated {
+    /// The time, unless the batch was compared in full.
     took: Option<Duration>,
+    /// Requests in the batch.
     requests: usize,
 }
 
 base::opaque!(Dispatch, |it| batch_max: it.batch_max);
 
-/// The other engine, and what is known of it and of the CPU.
-struct Accelerator {
+/// The offload, and what is known of it and of the CPU.
+struct OffloadState {
     engine: Box<dyn Engine>,
+    /// As in [`Offloading`].
     forced: bool,
+    /// As in [`Offloading`].
     verify_one_in: u32,
     /// Batches until the next one that is compared.
     verify_in: u32,
     /// When the batches in flight began, and whether the engine was idle then.
     started: VecDeque<(Instant, bool)>,
+    /// When the last batch was submitted.
     last_sent: Instant,
     /// Since when a batch waits for a place.
     waits_since: Option<Instant>,
     /// Nanoseconds from giving a batch to an idle engine to its end.
     offloaded: LinearFit,
-    /// Nanoseconds of the CPU for giving a batch away.
+    /// Nanoseconds of the CPU for submitting a batch.
     handing: Rate,
-    /// And for a request in one that came back.
+    /// Nanoseconds of the CPU for a request in a batch that came back.
     taking: Rate,
     /// Nanoseconds of the CPU engine for a request.
     on_cpu: Rate,
@@ -103,7 +108,7 @@ enum Choice {
     Wait,
 }
 
-impl Accelerator {
+impl OffloadState {
     fn new(offloading: Offloading) -> Self {
         let verify_one_in = offloading.verify_one_in.get();
         Self {
@@ -124,7 +129,7 @@ impl Accelerator {
         }
     }
 
-    /// Requests from which on a batch is done sooner over there; infinite, where it never is.
+    /// Requests from which on a batch is done sooner by the offload; infinite, where it never is.
     fn threshold(&self) -> f64 {
         let (start, each) = self.offloaded.fit();
         let gained = self.on_cpu.get() - each;
@@ -141,7 +146,7 @@ impl Accelerator {
         }
         let threshold = self.threshold();
         if self.engine.in_flight() == 0 {
-            // So that it does not change its mind with every batch.
+            // Hysteresis, so that batches of about this size do not go to and fro.
             let from = threshold * if self.busy { 0.5 } else { 1.5 };
             let probe = n >= PROBE_LEAST && now.duration_since(self.last_sent) > PROBE_AFTER;
             return if n as f64 >= from || probe { Choice::Offload } else { Choice::Cpu };
@@ -203,7 +208,7 @@ impl Accelerator {
     }
 }
 
-/// Whether an engine beside the CPU's can do anything for the request in this frame, whose UDP header
+/// Whether the offload can do anything for the request in this frame, whose UDP header
 /// begins at `l4`: it looks keys up, and so what begins like a `get`, `gets` or `mg`, or is a binary
 /// get of one of the four kinds (protocol_binary.txt, section 4.2). A guess, by the first bytes: all
 /// engines read every request, and one in the wrong batch only takes longer.
@@ -224,23 +229,23 @@ fn nanos(time: Duration) -> f64 {
 }
 
 impl Dispatch {
-    /// Both engines, for batches of up to `batch_max` requests. Counts where they go.
+    /// The CPU engine, and the offload if there is one, for batches of up to `batch_max` requests. Counts where they go.
     pub fn new(
         cpu: CpuEngine,
-        beside: Option<Offloading>,
+        offload: Option<Offloading>,
         batch_max: usize,
         counters: Arc<WorkerCounters>,
     ) -> Self {
-        let beside = beside.map(Accelerator::new);
-        Self { cpu, beside, batch_max, looked_over: None, counters }
+        let offload = offload.map(OffloadState::new);
+        Self { cpu, offload, batch_max, validated: None, counters }
     }
 
-    /// Whether there is an engine beside the CPU's.
-    pub(crate) fn has_two(&self) -> bool {
-        self.beside.is_some()
+    /// Whether there is an offload.
+    pub(crate) fn has_offload(&self) -> bool {
+        self.offload.is_some()
     }
 
-    /// Has the CPU engine do a batch with which the other one has nothing to do.
+    /// Has the CPU engine do a batch that is none for the offload.
     ///
     /// # Errors
     /// The batch, when the CPU engine has one that was not polled.
@@ -248,42 +253,42 @@ impl Dispatch {
         self.cpu.submit(batch)
     }
 
-    /// Completes the batch that was polled last, or what is left of it, if it was the other engine's.
+    /// Completes the batch that was polled last, or what is left of it, if it was the offload's.
     #[inline(never)]
     pub fn complete(&mut self, batch: &mut Batch) {
-        let Some(LookedOver { took, requests }) = self.looked_over.take() else { return };
+        let Some(Validated { took, requests }) = self.validated.take() else { return };
         let began = Instant::now();
         if !batch.entries.is_empty() {
             self.counters.gpu_missed.add(self.cpu.complete(batch) as u64);
         }
-        if let (Some(took), Some(beside)) = (took, &mut self.beside) {
-            beside.taking.add(nanos(took + began.elapsed()) / requests.max(1) as f64);
+        if let (Some(took), Some(offload)) = (took, &mut self.offload) {
+            offload.taking.add(nanos(took + began.elapsed()) / requests.max(1) as f64);
         }
     }
 
     fn by_cpu(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
-        let Some(beside) = &mut self.beside else { return self.cpu.submit(batch) };
+        let Some(offload) = &mut self.offload else { return self.cpu.submit(batch) };
         let (began, n) = (Instant::now(), batch.entries.len());
         self.cpu.submit(batch)?;
-        beside.waits_since = None;
-        if beside.engine.in_flight() == 0 {
-            beside.busy = false;
+        offload.waits_since = None;
+        if offload.engine.in_flight() == 0 {
+            offload.busy = false;
         }
-        beside.on_cpu.add(nanos(began.elapsed()) / n.max(1) as f64);
+        offload.on_cpu.add(nanos(began.elapsed()) / n.max(1) as f64);
         Ok(())
     }
 
-    /// A batch of the other engine's, looked over; or the CPU engine's word instead.
-    fn poll_beside(&mut self) -> Option<(Box<Batch>, Outcome)> {
-        let beside = self.beside.as_mut()?;
-        let (mut batch, outcome) = beside.poll()?;
+    /// A batch of the offload's, validated, or redone by the CPU engine.
+    fn poll_offload(&mut self) -> Option<(Box<Batch>, Outcome)> {
+        let offload = self.offload.as_mut()?;
+        let (mut batch, outcome) = offload.poll()?;
         if outcome != Outcome::Lost {
-            let in_full = beside.is_to_verify();
+            let in_full = offload.is_to_verify();
             if in_full {
                 self.counters.gpu_checked.inc();
             }
             let began = Instant::now();
-            let acceptance = beside.acceptance.as_mut();
+            let acceptance = offload.acceptance.as_mut();
             if self.cpu.confirms(&batch, in_full)
                 && acceptance.is_none_or(|acceptance| {
                     acceptance.accept(&mut batch, &self.cpu, &self.counters)
@@ -291,10 +296,10 @@ impl Dispatch {
             {
                 // What comparing takes is not the rule.
                 let took = (!in_full).then(|| began.elapsed());
-                self.looked_over = Some(LookedOver { took, requests: batch.entries.len() });
+                self.validated = Some(Validated { took, requests: batch.entries.len() });
                 return Some((batch, outcome));
             }
-            beside.engine.mark_faulty();
+            offload.engine.mark_faulty();
         }
         self.counters.gpu_lost.inc();
         batch.heads.clear();
@@ -308,29 +313,29 @@ impl Dispatch {
 
 impl Engine for Dispatch {
     fn name(&self) -> &'static str {
-        self.beside.as_ref().map_or_else(|| self.cpu.name(), |beside| beside.engine.name())
+        self.offload.as_ref().map_or_else(|| self.cpu.name(), |offload| offload.engine.name())
     }
 
     fn new_batch(&mut self, id: u32, capacity: usize) -> Box<Batch> {
-        match &mut self.beside {
-            Some(beside) => beside.engine.new_batch(id, capacity),
+        match &mut self.offload {
+            Some(offload) => offload.engine.new_batch(id, capacity),
             None => self.cpu.new_batch(id, capacity),
         }
     }
 
     fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
-        let Some(beside) = &mut self.beside else { return self.cpu.submit(batch) };
+        let Some(offload) = &mut self.offload else { return self.cpu.submit(batch) };
         let (n, now) = (batch.entries.len(), Instant::now());
-        if beside.choose(n, self.batch_max, now) == Choice::Cpu {
+        if offload.choose(n, self.batch_max, now) == Choice::Cpu {
             return self.by_cpu(batch);
         }
-        match beside.submit(batch, now) {
+        match offload.submit(batch, now) {
             Ok(()) => {
                 self.counters.gpu_batches.inc();
                 self.counters.gpu_batched.add(n as u64);
                 Ok(())
             }
-            Err(batch) => match beside.without_place(n, self.batch_max, now) {
+            Err(batch) => match offload.without_place(n, self.batch_max, now) {
                 Choice::Cpu => self.by_cpu(batch),
                 Choice::Offload | Choice::Wait => Err(batch),
             },
@@ -341,10 +346,10 @@ impl Engine for Dispatch {
         if let Some(done) = self.cpu.poll() {
             return Some(done);
         }
-        let done = self.poll_beside()?;
-        if let Some(beside) = &self.beside {
+        let done = self.poll_offload()?;
+        if let Some(offload) = &self.offload {
             // More than a batch is never.
-            let threshold = beside.threshold().clamp(0.0, 1.0 + self.batch_max as f64).ceil();
+            let threshold = offload.threshold().clamp(0.0, 1.0 + self.batch_max as f64).ceil();
             // In range by the clamp.
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             self.counters.gpu_from.set(threshold as u64);
@@ -353,7 +358,7 @@ impl Engine for Dispatch {
     }
 
     fn in_flight(&self) -> usize {
-        self.cpu.in_flight() + self.beside.as_ref().map_or(0, |beside| beside.engine.in_flight())
+        self.cpu.in_flight() + self.offload.as_ref().map_or(0, |offload| offload.engine.in_flight())
     }
 }
 

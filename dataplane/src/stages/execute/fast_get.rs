@@ -17,7 +17,7 @@ use gpu::index::{Filter, Form, Stamp};
 use gpu::{
     Entry, EntryFlags, Hint, KEYS_MAX, KeyDesc, Prepared, ReplyHead, ReqDesc, Verb, WholeReply,
 };
-use memcache::text::{MORE, VALUE_OVERHEAD_BYTES, put_value};
+use memcache::text::{END, MORE, TAIL, VALUE_OVERHEAD_BYTES, put_value};
 use memcache::{Hit, Sink};
 use std::num::NonZeroU32;
 use store::{Guard, ItemRef, Location, SUM_KEPT_MIN_BYTES};
@@ -225,7 +225,7 @@ impl<'a> FastGet<'a> {
     ) -> Result<Option<u16>, Unfit> {
         let mut items: [Option<ItemRef<'a>>; N] = [None; N];
         let mut keys: [&[u8]; N] = [&[]; N];
-        let mut text_max = b"END\r\n".len();
+        let mut text_max = END.len();
         // For a single key the number is a constant, and the compiler unrolls the loops.
         let n_keys = if N == 1 { 1 } else { usize::from(desc.n_keys) };
         let places = items.iter_mut().zip(&mut keys);
@@ -252,7 +252,7 @@ impl<'a> FastGet<'a> {
             items.iter().flatten().for_each(|item| {
                 put_value(&hit(item, with_cas, self.observer.server), MORE, out);
             });
-            out.put(b"END\r\n");
+            out.put(END);
         });
         if !written {
             return Err(Unfit);
@@ -319,7 +319,7 @@ fn sum_around(frame: &Frame, headers: Headers, item: &ItemRef<'_>) -> Option<u16
     let value_len = item.value().whole()?.len();
     let payload = frame.bytes().get(headers.kv()..)?;
     let (before, behind) =
-        payload.split_at_checked(payload.len().checked_sub(value_len + b"\r\nEND\r\n".len())?)?;
+        payload.split_at_checked(payload.len().checked_sub(value_len + TAIL.len())?)?;
     let behind_sum = checksum::sum(behind.get(value_len..)?);
     let sum = checksum::sum(before);
     let add_at = |sum, at: usize, piece| match at % 2 {
@@ -330,7 +330,7 @@ fn sum_around(frame: &Frame, headers: Headers, item: &ItemRef<'_>) -> Option<u16
     Some(add_at(sum, before.len() + value_len, behind_sum))
 }
 
-/// What is sent of an item.
+/// What is sent of an item. (That of `commands` costs 3 instructions more here.)
 #[inline(always)]
 fn hit<'a>(item: &ItemRef<'a>, with_cas: bool, server: &Server) -> Hit<'a, Bytes<'a>> {
     let cas = with_cas.then(|| server.cas_shown(item.cas()));
@@ -343,7 +343,7 @@ fn text_bytes(items: &[Option<ItemRef<'_>>], with_cas: bool, server: &Server) ->
     for item in items.iter().flatten() {
         put_value(&hit(item, with_cas, server), MORE, &mut count);
     }
-    count.put(b"END\r\n");
+    count.put(END);
     count.0
 }
 

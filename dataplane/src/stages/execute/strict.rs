@@ -57,6 +57,7 @@ impl Execute {
         counters: &Accounts,
         emit: impl FnMut(Reply),
     ) -> Kind {
+        // Memory of what the usual `set`s before replaced: this command may need it.
         self.session.settle();
         match self.carry_out_where_it_stands(&frame, entry, desc) {
             Some((kind, line)) => {

@@ -18,7 +18,7 @@ const BODY: usize = TEXT + HEADER_BYTES;
 
 /// Writes the reply to a hit over the request. Returns its UDP length; `None`: the frame is as it was.
 #[inline(always)]
-pub(super) fn hit<const BY_PORT: bool>(
+pub(super) fn hit<const CSUM_OFFLOAD: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     item: &ItemRef<'_>,
@@ -40,7 +40,7 @@ pub(super) fn hit<const BY_PORT: bool>(
         at += usize::from(key_len);
     }
     let end = put_value(window, at, value);
-    Some(seal::<BY_PORT>(bytes, headers, end, ip_sum, vector))
+    Some(seal::<CSUM_OFFLOAD>(bytes, headers, end, ip_sum, vector))
 }
 
 /// Whether the key is to be sent, and no miss.
@@ -57,7 +57,7 @@ fn asked(window: &[u8; WINDOW]) -> (bool, bool) {
 
 /// Writes the reply to a miss over the request, and returns its UDP length; 0: there is to be none.
 #[inline(always)]
-pub(super) fn miss<const BY_PORT: bool>(
+pub(super) fn miss<const CSUM_OFFLOAD: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     key_len: u8,
@@ -80,7 +80,7 @@ pub(super) fn miss<const BY_PORT: bool>(
         put(window, BODY, text);
         BODY + text.len()
     };
-    seal::<BY_PORT>(bytes, headers, end, ip_sum, vector)
+    seal::<CSUM_OFFLOAD>(bytes, headers, end, ip_sum, vector)
 }
 
 /// Writes the header of a reply, but for opcode and opaque.

@@ -13,10 +13,12 @@ use wire::udp_frame::TEXT_AFTER_UDP;
 /// A text, and the sum of what goes with it.
 #[derive(Debug)]
 pub(super) struct Fixed<const N: usize> {
+    /// The reply's text.
     text: [u8; N],
+    /// The reply's UDP length.
     udp_len: u16,
-    /// Of the UDP checksum: its length twice, the protocol, the memcached header's count of datagrams and
-    /// the text.
+    /// What is known of the sum that UDP's checksum is made of: its length twice, the protocol, the memcached header's
+    /// count of datagrams and the text.
     sum: u32,
 }
 
@@ -31,7 +33,7 @@ impl<const N: usize> Fixed<N> {
     /// Writes it over the request in a frame with these headers, and returns its UDP length. `ip_sum` is the sum of the
     /// reply's IPv4 header, but for its length.
     #[inline(always)]
-    pub(super) fn write<const BY_PORT: bool>(
+    pub(super) fn write<const CSUM_OFFLOAD: bool>(
         &self,
         bytes: &mut [u8; FRAME],
         headers: impl Headers,
@@ -41,7 +43,7 @@ impl<const N: usize> Fixed<N> {
         if let Some(window) = headers.window(bytes) {
             put(window, TEXT, self.text);
         }
-        finish::<BY_PORT>((bytes, headers), self.udp_len, ip_sum, self.sum, vector);
+        finish::<CSUM_OFFLOAD>((bytes, headers), self.udp_len, ip_sum, self.sum, vector);
         self.udp_len
     }
 }
@@ -49,7 +51,7 @@ impl<const N: usize> Fixed<N> {
 /// Writes a text of a line over the request in a plain frame, and returns its UDP length.
 #[cold]
 #[inline(never)]
-pub(super) fn write_line<const BY_PORT: bool>(
+pub(super) fn write_line<const CSUM_OFFLOAD: bool>(
     bytes: &mut [u8; FRAME],
     line: &[u8],
     ip_sum: u16,
@@ -60,7 +62,7 @@ pub(super) fn write_line<const BY_PORT: bool>(
     }
     let udp_len = u16::try_from(TEXT_AFTER_UDP + line.len()).unwrap_or(0);
     let sum = beside(udp_len) + u32::from(of(line));
-    finish::<BY_PORT>((bytes, V4), udp_len, ip_sum, sum, vector);
+    finish::<CSUM_OFFLOAD>((bytes, V4), udp_len, ip_sum, sum, vector);
     udp_len
 }
 
@@ -69,7 +71,7 @@ const fn beside(udp_len: u16) -> u32 {
 }
 
 #[inline(always)]
-fn finish<const BY_PORT: bool>(
+fn finish<const CSUM_OFFLOAD: bool>(
     (bytes, headers): (&mut [u8; FRAME], impl Headers),
     udp_len: u16,
     ip_sum: u16,
@@ -80,5 +82,5 @@ fn finish<const BY_PORT: bool>(
     let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
     // Ports, and the request's number.
     let sum = u64::from(u32::from(ip_sum) + LESS_FIXED + sum) + word(L4) + word(REQUEST_ID);
-    headers.turn::<BY_PORT>(bytes, udp_len, ip_sum, sum, vector);
+    headers.turn::<CSUM_OFFLOAD>(bytes, udp_len, ip_sum, sum, vector);
 }

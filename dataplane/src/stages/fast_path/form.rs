@@ -29,7 +29,7 @@ const SHORT_MAX: u16 = (UDP_AROUND_KEY + KEY_BLOCK) as u16;
 
 /// How a get of one key is written, and is to be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum GetForm {
     /// `get` of a key that a block holds.
     Text,
     /// `get` of a longer key.
@@ -40,7 +40,7 @@ pub(super) enum Form {
     Binary,
 }
 
-impl Form {
+impl GetForm {
     /// By how the text begins, of a short key.
     #[inline(always)]
     pub(super) fn of_short(window: &[u8; WINDOW]) -> Option<Self> {

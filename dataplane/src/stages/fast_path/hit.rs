@@ -6,18 +6,17 @@
 //! request's by what is other in it (RFC 1624).
 
 use super::fixed_replies::Fixed;
-use super::form::Form;
+use super::form::GetForm;
 use super::line::{Digit, Line};
 use super::seal_text::put_value;
 use super::{binary, meta};
 use crate::observe::Server;
 use crate::plain::family::{FRAME, Headers};
-use crate::plain::seal::{END, TAIL};
 use crate::plain::sum;
 use crate::plain::vector::{KEY_BLOCK, Portable, Vector};
 use crate::plain::window::{TEXT, UDP_SUM, WINDOW, part, put};
 use base::small_bytes;
-use memcache::text::VALUE_OVERHEAD_BYTES;
+use memcache::text::{END, TAIL, VALUE_OVERHEAD_BYTES};
 use store::{ItemRef, SUM_KEPT_MIN_BYTES};
 use wire::udp_frame::PAYLOAD_MAX_BYTES;
 
@@ -28,16 +27,16 @@ const MISS: Fixed<5> = Fixed::new(END);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request<H> {
     pub(super) headers: H,
-    pub(super) form: Form,
+    pub(super) form: GetForm,
     pub(super) key_len: u8,
-    /// See [`Headers::turn`].
+    /// What the reply's checksums are made of ([`Headers::turn`]).
     pub(super) ip_sum: u16,
 }
 
 impl<H: Headers> Request<H> {
     /// Writes the reply to a hit over the request, and returns its UDP length. `None`: the frame is as it was.
     #[inline(always)]
-    pub(super) fn hit<const BY_PORT: bool>(
+    pub(super) fn hit<const CSUM_OFFLOAD: bool>(
         self,
         bytes: &mut [u8; FRAME],
         item: &ItemRef<'_>,
@@ -49,35 +48,45 @@ impl<H: Headers> Request<H> {
             return None;
         }
         match form {
-            Form::Text => hit::<BY_PORT, false>(bytes, headers, item, key_len, ip_sum, vector),
-            Form::Long => hit::<BY_PORT, true>(bytes, headers, item, key_len, ip_sum, vector),
-            Form::Meta => meta::hit::<BY_PORT>(bytes, headers, item, ip_sum, (server, now), vector),
-            Form::Binary => {
+            GetForm::Text => {
+                hit::<CSUM_OFFLOAD, false>(bytes, headers, item, key_len, ip_sum, vector)
+            }
+            GetForm::Long => {
+                hit::<CSUM_OFFLOAD, true>(bytes, headers, item, key_len, ip_sum, vector)
+            }
+            GetForm::Meta => {
+                meta::hit::<CSUM_OFFLOAD>(bytes, headers, item, ip_sum, (server, now), vector)
+            }
+            GetForm::Binary => {
                 let cas = server.cas_shown(item.cas());
-                binary::hit::<BY_PORT>(bytes, headers, item, cas, ip_sum, vector)
+                binary::hit::<CSUM_OFFLOAD>(bytes, headers, item, cas, ip_sum, vector)
             }
         }
     }
 
     /// Writes the reply to a miss over the request, and returns its UDP length; 0: there is to be none.
     #[inline(always)]
-    pub(super) fn miss<const BY_PORT: bool>(
+    pub(super) fn miss<const CSUM_OFFLOAD: bool>(
         self,
         bytes: &mut [u8; FRAME],
         vector: impl Vector,
     ) -> u16 {
         let Self { headers, form, key_len, ip_sum } = self;
         match form {
-            Form::Text | Form::Long => MISS.write::<BY_PORT>(bytes, headers, ip_sum, vector),
-            Form::Meta => meta::miss::<BY_PORT>(bytes, headers, key_len, ip_sum, vector),
-            Form::Binary => binary::miss::<BY_PORT>(bytes, headers, key_len, ip_sum, vector),
+            GetForm::Text | GetForm::Long => {
+                MISS.write::<CSUM_OFFLOAD>(bytes, headers, ip_sum, vector)
+            }
+            GetForm::Meta => meta::miss::<CSUM_OFFLOAD>(bytes, headers, key_len, ip_sum, vector),
+            GetForm::Binary => {
+                binary::miss::<CSUM_OFFLOAD>(bytes, headers, key_len, ip_sum, vector)
+            }
         }
     }
 }
 
 /// [`Request::hit`] for a `get`, whose key is the item's.
 #[inline(always)]
-fn hit<const BY_PORT: bool, const LONG: bool>(
+fn hit<const CSUM_OFFLOAD: bool, const LONG: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     item: &ItemRef<'_>,
@@ -93,10 +102,10 @@ fn hit<const BY_PORT: bool, const LONG: bool>(
     }
     let line = Line::plain(value.len())?;
     if item.flags() >= 10 {
-        return with_flags::<BY_PORT, LONG>(bytes, headers, item, value, ip_sum);
+        return with_flags::<CSUM_OFFLOAD, LONG>(bytes, headers, item, value, ip_sum);
     }
     let line = line.with_digit(item.flags());
-    Some(write::<BY_PORT, LONG>(bytes, headers, (item, value), line, ip_sum, vector))
+    Some(write::<CSUM_OFFLOAD, LONG>(bytes, headers, (item, value), line, ip_sum, vector))
 }
 
 /// Whether the key of a request is the item's.
@@ -104,7 +113,7 @@ fn hit<const BY_PORT: bool, const LONG: bool>(
 fn is_key(
     window: &[u8; WINDOW],
     item: &ItemRef<'_>,
-    form: Form,
+    form: GetForm,
     key_len: u8,
     vector: impl Vector,
 ) -> bool {
@@ -112,7 +121,7 @@ fn is_key(
         return false;
     }
     let (at, len) = (form.key_at(), usize::from(key_len));
-    if form != Form::Long {
+    if form != GetForm::Long {
         return vector.same(item.key_block(), part(window, at), len);
     }
     let key = item.key();
@@ -131,7 +140,7 @@ fn is_key(
 /// [`write`] for an item that has flags.
 #[cold]
 #[inline(never)]
-fn with_flags<const BY_PORT: bool, const LONG: bool>(
+fn with_flags<const CSUM_OFFLOAD: bool, const LONG: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     item: &ItemRef<'_>,
@@ -140,12 +149,12 @@ fn with_flags<const BY_PORT: bool, const LONG: bool>(
 ) -> Option<u16> {
     let line = Line::with_flags(item.flags(), value.len());
     let line = line.with_digit(0);
-    Some(write::<BY_PORT, LONG>(bytes, headers, (item, value), line, ip_sum, Portable))
+    Some(write::<CSUM_OFFLOAD, LONG>(bytes, headers, (item, value), line, ip_sum, Portable))
 }
 
 /// Writes the reply to a hit over the request.
 #[inline(always)]
-fn write<const BY_PORT: bool, const LONG: bool>(
+fn write<const CSUM_OFFLOAD: bool, const LONG: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     (item, value): (&ItemRef<'_>, &[u8]),
@@ -171,7 +180,7 @@ fn write<const BY_PORT: bool, const LONG: bool>(
     let mut value_sum = 0;
     // Both fit: the reply's length was checked against a datagram's.
     if let Some(to) = window.get_mut(at..at + value.len()) {
-        if BY_PORT {
+        if CSUM_OFFLOAD {
             small_bytes::copy(to, value);
         } else if value.len() >= SUM_KEPT_MIN_BYTES {
             small_bytes::copy(to, value);
@@ -181,7 +190,7 @@ fn write<const BY_PORT: bool, const LONG: bool>(
         }
     }
     put(window, at + value.len(), *TAIL);
-    let sum = if BY_PORT {
+    let sum = if CSUM_OFFLOAD {
         0
     } else {
         let request_sum = u16::from_le_bytes(*part(window, UDP_SUM));
@@ -189,6 +198,6 @@ fn write<const BY_PORT: bool, const LONG: bool>(
         sum::at(behind, key_len.into()) + line.more() - u64::from(request_sum)
     };
     let udp_len = line.around_key + u16::from(key_len);
-    headers.turn::<BY_PORT>(bytes, udp_len, ip_sum, sum, vector);
+    headers.turn::<CSUM_OFFLOAD>(bytes, udp_len, ip_sum, sum, vector);
     udp_len
 }

@@ -4,9 +4,9 @@
 //! flags.
 
 use crate::plain::requests::UDP_AROUND_KEY;
-use crate::plain::seal::TAIL;
 use crate::plain::sum::{LINE_END, less, of};
 use crate::plain::window::{WINDOW, put};
+use memcache::text::TAIL;
 use wire::udp_frame::{PAYLOAD_MAX_BYTES, TEXT_AFTER_UDP};
 
 /// ` <flags> <bytes>\r\n`, and what follows from it.
@@ -16,11 +16,11 @@ pub(super) struct Line {
     /// Zeros behind its end.
     text: [u64; 2],
     text_end: u16,
-    /// UDP length of the reply beside the key.
+    /// UDP length of the reply without the key.
     pub(super) around_key: u16,
-    /// Of the line and of [`TAIL`] where that stands, less the line end of the request.
+    /// The sum of the line, and of [`TAIL`] where that stands, less the line end of the request.
     sum: u32,
-    /// What the reply's sum has more than the request's beside that, whatever the key.
+    /// By how much the rest of the reply's sum is more than the request's, whatever the key.
     more: u32,
     /// Bytes of the line.
     pub(super) len: u8,

@@ -1,4 +1,4 @@
-//! Beside another engine: the host's share of plain `get`s, in two halves.
+//! With an offload: the host's share of plain `get`s, in two halves.
 //!
 //! *Coming in*, [`FastPath::plain_gets`] says which frames of a burst are ones, but for their checksums, which
 //! the engine verifies: they go to it with [`EntryFlags::PLAIN`], neither classified nor admitted again.
@@ -7,16 +7,16 @@
 //! location is any number: the item is verified against the key in the frame, as everywhere. With a wrong one
 //! a frame is left to the stages behind the engine as it came.
 //!
-//! Plain `set`s are carried out as they come in ([`FastPath::run_sets`]), as without another engine.
+//! Plain `set`s are carried out as they come in ([`FastPath::run_sets`]), as without an offload.
 //!
 //! **Order**: a request of the batch that may change something, which is any that is not one to read and not
 //! to be dropped, ends the pass.
 
 use super::shape::Plain;
 use super::totals::{Totals, next_of};
-use super::{Answered, Context, FastPath, Pass, ROWS, Rows, whole};
+use super::{Answered, FastPath, Parts, Pass, ROWS, Rows, whole};
 use crate::plain::family::FRAME;
-use crate::plain::requests::{FRAME_AROUND_KEY, KEY, LOOK, Requests};
+use crate::plain::requests::{FRAME_AROUND_KEY, KEY, LOOK, RequestMatcher};
 use crate::plain::vector::{Compiled, KEY_BLOCK, ROW, ROWS_AHEAD, Vector};
 use crate::plain::window::{ADDRESSES, part};
 use driver_shim::{BURST_MAX, Frame, Region, TxCaps};
@@ -33,11 +33,12 @@ impl FastPath {
     pub(crate) fn plain_gets(
         &self,
         burst: &[Frame],
-        requests: &mut Requests,
+        matcher: &mut RequestMatcher,
         region: &Region,
         caps: TxCaps,
     ) -> u64 {
-        let plain = self.mode.carry_out(PlainGets { burst, requests, region });
+        // To `PlainGets::run` below, compiled for this CPU's vectors.
+        let plain = self.mode.run_on_this_cpu(PlainGets { burst, matcher, region });
         if caps.ip && caps.udp { plain } else { filled_in(burst, plain) }
     }
 
@@ -48,19 +49,19 @@ impl FastPath {
         &mut self,
         burst: &mut [Frame],
         plain: u64,
-        requests: &mut Requests,
-        context: &mut Context<'_>,
+        matcher: &mut RequestMatcher,
+        parts: &mut Parts<'_>,
     ) -> Answered {
-        if self.liveness(context).is_none() {
+        if parts.is_off() || parts.ctx.session.store().liveness().is_none() {
             return Answered::default();
         }
         self.sets.begin();
         let totals = Totals::default();
-        let totals = match context.by_port() {
-            true => self.carry_out_sets::<true>(burst, plain, requests, context, totals),
-            false => self.carry_out_sets::<false>(burst, plain, requests, context, totals),
+        let totals = match parts.csum_offload() {
+            true => self.carry_out_sets::<true>(burst, plain, matcher, parts, totals),
+            false => self.carry_out_sets::<false>(burst, plain, matcher, parts, totals),
         };
-        totals.count(context.ctx.observer, context.counters);
+        totals.count(parts.ctx.observer, parts.counters);
         Answered::of(&totals)
     }
 
@@ -71,14 +72,17 @@ impl FastPath {
         &mut self,
         frames: &mut [Frame],
         batch: &mut Batch,
-        (mark, requests): (u8, &mut Requests),
-        context: &mut Context<'_>,
+        (mark, matcher): (u8, &mut RequestMatcher),
+        parts: &mut Parts<'_>,
     ) -> usize {
-        let Some(liveness) = self.liveness(context) else { return frames.len() };
-        let which = (mark, requests);
-        match context.by_port() {
-            true => self.located_with::<true>(frames, batch, which, context, liveness),
-            false => self.located_with::<false>(frames, batch, which, context, liveness),
+        if parts.is_off() {
+            return frames.len();
+        }
+        let Some(liveness) = parts.ctx.session.store().liveness() else { return frames.len() };
+        let which = (mark, matcher);
+        match parts.csum_offload() {
+            true => self.located_with::<true>(frames, batch, which, parts, liveness),
+            false => self.located_with::<false>(frames, batch, which, parts, liveness),
         }
         let answered = &self.located;
         let is_left =
@@ -100,18 +104,18 @@ impl FastPath {
         left
     }
 
-    fn located_with<const BY_PORT: bool>(
+    fn located_with<const CSUM_OFFLOAD: bool>(
         &mut self,
         frames: &mut [Frame],
         batch: &Batch,
-        (mark, requests): (u8, &mut Requests),
-        context: &mut Context<'_>,
+        (mark, matcher): (u8, &mut RequestMatcher),
+        parts: &mut Parts<'_>,
         liveness: Liveness,
     ) {
         let Self { mode, order, located, .. } = self;
-        let (observer, region) = (context.ctx.observer, context.region);
-        let counters = context.counters;
-        let guard = context.ctx.session.pin();
+        let (observer, region) = (parts.ctx.observer, parts.region);
+        let counters = parts.counters;
+        let guard = parts.ctx.session.pin();
         let mut ended = false;
         let mut rows = Rows::EMPTY;
         located.fill(0);
@@ -121,12 +125,21 @@ impl FastPath {
         for ((burst, (entries, descs)), answered) in chunks {
             let replies = replies_of.next().unwrap_or_default();
             let (rows, around) = ((&mut rows, &mut *order), (observer, region, counters, liveness));
-            let pass = Pass::new(burst, &mut *requests, rows, &guard, around);
-            let (sought, known) = (0, 0);
-            let work =
-                Located::<BY_PORT> { pass, entries, descs, replies, mark, sought, known, ended };
+            let pass = Pass::new(burst, &mut *matcher, rows, &guard, around);
+            let (sought, has_reply_row) = (0, 0);
+            let work = Located::<CSUM_OFFLOAD> {
+                pass,
+                entries,
+                descs,
+                replies,
+                mark,
+                sought,
+                has_reply_row,
+                ended,
+            };
             let totals;
-            (totals, ended) = mode.carry_out(work);
+            // To `Located::run` below, compiled for this CPU's vectors.
+            (totals, ended) = mode.run_on_this_cpu(work);
             totals.count_requests(observer, counters);
             *answered = totals.frames;
             if ended {
@@ -155,7 +168,7 @@ fn summed(burst: &[Frame], plain: u64) -> u64 {
 /// The look at a burst that comes in.
 struct PlainGets<'p> {
     burst: &'p [Frame],
-    requests: &'p mut Requests,
+    matcher: &'p mut RequestMatcher,
     region: &'p Region,
 }
 
@@ -164,7 +177,7 @@ impl Compiled for PlainGets<'_> {
 
     #[inline(always)]
     fn run(self, vector: impl Vector) -> u64 {
-        let Self { burst, requests, region } = self;
+        let Self { burst, matcher, region } = self;
         let mut plain = 0;
         for (n, frame) in burst.iter().enumerate().take(BURST_MAX) {
             // Other traffic: a row without any.
@@ -173,7 +186,7 @@ impl Compiled for PlainGets<'_> {
             }
             // All that a reply is written to is there, too.
             let bytes = frame.window::<FRAME>().filter(|_| region.owns(frame));
-            let asked = bytes.and_then(|bytes| requests.shaped(frame, part(bytes, 0), vector));
+            let asked = bytes.and_then(|bytes| matcher.shaped(frame, part(bytes, 0), vector));
             // Not padded, so that the entry says how long the key is.
             let len = |key_len: u8| FRAME_AROUND_KEY + usize::from(key_len);
             let is_plain = asked.is_some_and(|asked| frame.len() == len(asked.key_len));
@@ -184,22 +197,23 @@ impl Compiled for PlainGets<'_> {
 }
 
 /// One pass over a part of a batch.
-struct Located<'p, 'g, const BY_PORT: bool> {
+struct Located<'p, 'g, const CSUM_OFFLOAD: bool> {
     pass: Pass<'p, 'g>,
     entries: &'p [Entry],
     descs: &'p [ReqDesc],
-    /// Of an engine that writes whole ones.
+    /// Whole replies, by an engine that writes such.
     replies: &'p [WholeReply],
+    /// Number of the port whose requests are answered.
     mark: u8,
     /// Bit n: request n is looked up here.
     sought: u64,
-    /// Of those: the engine has a row for its key, whose reply is not sent.
-    known: u64,
+    /// Bit n: request n is looked up here, and the engine has a reply row for its key, whose reply is not sent.
+    has_reply_row: u64,
     /// A request before here may change something.
     ended: bool,
 }
 
-impl<const BY_PORT: bool> Compiled for Located<'_, '_, BY_PORT> {
+impl<const CSUM_OFFLOAD: bool> Compiled for Located<'_, '_, CSUM_OFFLOAD> {
     type Done = (Totals, bool);
 
     #[inline(always)]
@@ -217,14 +231,14 @@ impl<const BY_PORT: bool> Compiled for Located<'_, '_, BY_PORT> {
             let behind = |rows: usize| step.wrapping_sub(rows);
             if self.sought != 0 {
                 if behind(ROWS_AHEAD + 1) < rows {
-                    self.pass.look_up_far(behind(ROWS_AHEAD + 1));
+                    self.pass.look_up_either(behind(ROWS_AHEAD + 1));
                 }
                 if behind(ROWS_AHEAD) < rows {
                     self.pass.look_up_row(behind(ROWS_AHEAD), self.sought);
                 }
             }
             if behind(2 * ROWS_AHEAD) < rows {
-                self.pass.reply_row::<Plain, false, BY_PORT>(behind(2 * ROWS_AHEAD), vector);
+                self.pass.reply_row::<Plain, false, CSUM_OFFLOAD>(behind(2 * ROWS_AHEAD), vector);
             }
             step += 1;
         }
@@ -234,12 +248,12 @@ impl<const BY_PORT: bool> Compiled for Located<'_, '_, BY_PORT> {
     }
 }
 
-impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
+impl<const CSUM_OFFLOAD: bool> Located<'_, '_, CSUM_OFFLOAD> {
     /// Takes what there is of a row's requests, and has their items on the way to the cache, or the buckets of those
     /// without.
     #[inline(always)]
     fn fetch_row(&mut self, row: usize, vector: impl Vector) {
-        let Self { pass, entries, descs, replies, mark, sought, known, ended } = self;
+        let Self { pass, entries, descs, replies, mark, sought, has_reply_row, ended } = self;
         let from = row * ROW;
         let requests = entries
             .get(from..)
@@ -264,15 +278,15 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
             if let Some(reply) = replies.get(from + n)
                 && reply.facts.text_len > 0
             {
-                if let Some(udp_len) = whole::write(frame, reply, pass.requests) {
+                if let Some(udp_len) = whole::write(frame, reply, pass.matcher) {
                     pass.observer.class_hit(reply.facts.item_class.into());
                     pass.totals.reply_whole(from + n, udp_len, key.len);
                 }
                 continue;
             }
-            *known |= u64::from(key.hint == Hint::ROW) << (from + n);
+            *has_reply_row |= u64::from(key.hint == Hint::ROW) << (from + n);
             let addresses = frame.window::<LOOK>().map(|look| *part(look, ADDRESSES));
-            let ip_sum = addresses.and_then(|a| pass.requests.trusted(u64::from_le_bytes(a)));
+            let ip_sum = addresses.and_then(|a| pass.matcher.trusted(u64::from_le_bytes(a)));
             let Some(ip_sum) = ip_sum else { continue };
             if key.hint == Hint::HIT {
                 let Some(found) = pass.guard.fetch(Location(key.location)) else { continue };
@@ -290,12 +304,12 @@ impl<const BY_PORT: bool> Located<'_, '_, BY_PORT> {
         *sought |= unknown << from;
     }
 
-    /// Has the engine look again at keys that it had not found. Keys with a row are not among them: their writers
-    /// invalidate those.
+    /// Has the engine look again at keys that it had not found. Keys with a reply row are not among them: their
+    /// writers invalidate those.
     #[inline(always)]
     fn note_found(&self) {
         let Pass { rows, totals, guard, counters, .. } = &self.pass;
-        let mut found = self.sought & !self.known & totals.frames & !totals.missed;
+        let mut found = self.sought & !self.has_reply_row & totals.frames & !totals.missed;
         if found == 0 {
             return;
         }

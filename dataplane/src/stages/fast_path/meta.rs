@@ -6,7 +6,7 @@
 
 use super::fixed_replies::Fixed;
 use super::flags::Flags;
-use super::form::Form;
+use super::form::GetForm;
 use super::line::Line;
 use super::seal_text::{put_value, seal};
 use crate::observe::Server;
@@ -30,7 +30,7 @@ const AROUND_MAX: usize = b"VA 1392".len()
 
 /// Writes the reply to a hit over the request. Returns its UDP length; `None`: the frame is as it was.
 #[inline(always)]
-pub(super) fn hit<const BY_PORT: bool>(
+pub(super) fn hit<const CSUM_OFFLOAD: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     item: &ItemRef<'_>,
@@ -86,19 +86,19 @@ pub(super) fn hit<const BY_PORT: bool>(
         put(window, at, *b"\r\n");
         at += b"\r\n".len();
     }
-    Some(seal::<BY_PORT>(bytes, headers, at, ip_sum, vector))
+    Some(seal::<CSUM_OFFLOAD>(bytes, headers, at, ip_sum, vector))
 }
 
 /// The flags of a request with a key of this length, of which is known that they are usual.
 #[inline(always)]
 fn flags(window: &[u8; WINDOW], key_len: usize) -> Option<Flags> {
-    let end = (TEXT + Form::text_len(window)).wrapping_sub(b"\r\n".len());
-    Flags::between(window, Form::Meta.key_at() + key_len, end)
+    let end = (TEXT + GetForm::text_len(window)).wrapping_sub(b"\r\n".len());
+    Flags::between(window, GetForm::Meta.key_at() + key_len, end)
 }
 
 /// Writes the reply to a miss over the request, and returns its UDP length; 0: there is to be none.
 #[inline(always)]
-pub(super) fn miss<const BY_PORT: bool>(
+pub(super) fn miss<const CSUM_OFFLOAD: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     key_len: u8,
@@ -111,7 +111,7 @@ pub(super) fn miss<const BY_PORT: bool>(
         return 0;
     }
     if !flags.is_some_and(|flags| flags.has(b'k')) {
-        return MISS.write::<BY_PORT>(bytes, headers, ip_sum, vector);
+        return MISS.write::<CSUM_OFFLOAD>(bytes, headers, ip_sum, vector);
     }
     // The key stands behind `mg `, and will behind `EN k`.
     let from = TEXT + b"mg ".len();
@@ -121,7 +121,7 @@ pub(super) fn miss<const BY_PORT: bool>(
     put(window, at, key);
     let at = at + usize::from(key_len);
     put(window, at, *b"\r\n");
-    seal::<BY_PORT>(bytes, headers, at + b"\r\n".len(), ip_sum, vector)
+    seal::<CSUM_OFFLOAD>(bytes, headers, at + b"\r\n".len(), ip_sum, vector)
 }
 
 /// Writes a number, and returns where it ends.

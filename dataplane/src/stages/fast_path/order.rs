@@ -16,10 +16,11 @@ use wire::{Class, PlainMatcher, classify, udp_frame};
 /// Keys that requests of the burst may change.
 #[derive(Debug)]
 pub(super) struct Order {
-    /// Whether there are any.
+    /// Whether any key may change.
     any: bool,
-    /// Whether it is any key.
+    /// Whether every key may change.
     all: bool,
+    /// A bit for some of a hash's bits: such a key may change.
     bits: [u64; WORDS],
 }
 

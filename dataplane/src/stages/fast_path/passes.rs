@@ -8,28 +8,28 @@
 //! **Order**: the last pass is over what changes nothing, as was seen before, and the others note what may change something.
 
 use super::Pass;
-use super::form::Form;
+use super::form::GetForm;
 use super::read_sets::SetsRead;
-use super::shape::{self, Any, Beginning, Binary, Kind, Long, Meta, OverV6, PLAIN, Plain};
+use super::shape::{self, Any, Beginning, Binary, FamilyAndForm, Long, Meta, OverV6, PLAIN, Plain};
 use super::totals::{Totals, next_of};
-use crate::plain::PlainMode;
+use crate::plain::FastPathMode;
 use crate::plain::family::Family;
 use crate::plain::vector::{Compiled, Vector};
 
 impl Pass<'_, '_> {
     /// Answers the gets of a burst.
     #[inline(always)]
-    pub(super) fn answer<const BY_PORT: bool>(
+    pub(super) fn answer<const CSUM_OFFLOAD: bool>(
         mut self,
         sets: &mut SetsRead,
-        mode: PlainMode,
+        mode: FastPathMode,
     ) -> Totals {
         if let Some(first) = self.burst.first().and_then(shape::of) {
             self.own_kind = first;
         }
-        self.walk_over::<false, BY_PORT>(self.own_kind, (&mut *sets, mode));
+        self.walk_over::<false, CSUM_OFFLOAD>(self.own_kind, (&mut *sets, mode));
         if self.unread | self.to_other != 0 {
-            self.answer_rest::<BY_PORT>((sets, mode));
+            self.answer_rest::<CSUM_OFFLOAD>((sets, mode));
         }
         self.totals
     }
@@ -37,41 +37,45 @@ impl Pass<'_, '_> {
     /// Answers what the first pass has left to others.
     #[cold]
     #[inline(never)]
-    fn answer_rest<const BY_PORT: bool>(&mut self, (sets, mode): (&mut SetsRead, PlainMode)) {
+    fn answer_rest<const CSUM_OFFLOAD: bool>(
+        &mut self,
+        (sets, mode): (&mut SetsRead, FastPathMode),
+    ) {
         let found = self.of_other_shapes(self.unread, mode);
         self.to_other |= found;
         self.unread &= !found;
         if self.unread != 0 {
-            self.walk_over::<true, BY_PORT>(self.own_kind, (&mut *sets, mode));
+            self.walk_over::<true, CSUM_OFFLOAD>(self.own_kind, (&mut *sets, mode));
         }
         self.unread = self.to_other;
         if self.unread != 0 {
-            self.walk_over::<true, BY_PORT>(self.other_kind, (sets, mode));
+            self.walk_over::<true, CSUM_OFFLOAD>(self.other_kind, (sets, mode));
         }
     }
 
     /// One pass, for the shape of these.
     #[inline(always)]
-    fn walk_over<const SOME: bool, const BY_PORT: bool>(
+    fn walk_over<const SUBSET: bool, const CSUM_OFFLOAD: bool>(
         &mut self,
-        kind: Kind,
-        (sets, mode): (&mut SetsRead, PlainMode),
+        kind: FamilyAndForm,
+        (sets, mode): (&mut SetsRead, FastPathMode),
     ) {
-        (self.read, self.far) = (0, 0);
+        (self.read, self.missed) = (0, 0);
         match kind {
-            PLAIN => self.walk::<Plain, SOME, BY_PORT>(sets, mode),
-            (Family::V4, Form::Long) => self.walk::<Long, SOME, BY_PORT>(sets, mode),
-            (Family::V6, Form::Text) => self.walk::<OverV6, SOME, BY_PORT>(sets, mode),
-            (Family::V4, Form::Meta) => self.walk::<Meta, SOME, BY_PORT>(sets, mode),
-            (Family::V4, Form::Binary) => self.walk::<Binary, SOME, BY_PORT>(sets, mode),
-            _ => self.walk::<Any, SOME, BY_PORT>(sets, mode),
+            PLAIN => self.walk::<Plain, SUBSET, CSUM_OFFLOAD>(sets, mode),
+            (Family::V4, GetForm::Long) => self.walk::<Long, SUBSET, CSUM_OFFLOAD>(sets, mode),
+            (Family::V6, GetForm::Text) => self.walk::<OverV6, SUBSET, CSUM_OFFLOAD>(sets, mode),
+            (Family::V4, GetForm::Meta) => self.walk::<Meta, SUBSET, CSUM_OFFLOAD>(sets, mode),
+            (Family::V4, GetForm::Binary) => self.walk::<Binary, SUBSET, CSUM_OFFLOAD>(sets, mode),
+            _ => self.walk::<Any, SUBSET, CSUM_OFFLOAD>(sets, mode),
         }
     }
 
     /// Which of these frames are gets of another shape, and nothing else, whatever else is wrong with them.
-    pub(super) fn of_other_shapes(&mut self, among: u64, mode: PlainMode) -> u64 {
+    pub(super) fn of_other_shapes(&mut self, among: u64, mode: FastPathMode) -> u64 {
         let found;
-        (found, self.other_kind) = mode.carry_out(OtherShapes { pass: self, among });
+        // To `OtherShapes::run` below, compiled for this CPU's vectors.
+        (found, self.other_kind) = mode.run_on_this_cpu(OtherShapes { pass: self, among });
         found
     }
 }
@@ -84,7 +88,7 @@ struct OtherShapes<'o, 'p, 'g> {
 
 impl Compiled for OtherShapes<'_, '_, '_> {
     /// Which frames are ones, and what all that have been met are.
-    type Done = (u64, Kind);
+    type Done = (u64, FamilyAndForm);
 
     #[inline(always)]
     fn run(self, vector: impl Vector) -> Self::Done {
@@ -116,4 +120,4 @@ impl Compiled for OtherShapes<'_, '_, '_> {
 }
 
 /// Gets of several kinds: only the shape for any takes them all, as it takes frames with a tag.
-const ANY: Kind = (Family::Tagged, Form::Text);
+const ANY: FamilyAndForm = (Family::Tagged, GetForm::Text);

@@ -7,29 +7,29 @@ use super::read_sets::SetsRead;
 use super::shape::{self, Shape};
 use super::totals::{Totals, next_of};
 use super::{Pass, left_of};
-use crate::plain::PlainMode;
+use crate::plain::FastPathMode;
 use crate::plain::vector::{KEY_BLOCK, LONG_BLOCK, ROW, Vector};
 use store::KeyHash;
 
 impl Pass<'_, '_> {
-    /// Reads the requests of a row. Returns how many rows there are: none behind this one, or not even this one, if that has
-    /// nothing for the fast path.
+    /// Reads the requests of a row. Returns the new number of rows to walk, `rows` at most: fewer, where the pass ends with
+    /// this row, or before it because it has nothing for the fast path.
     #[inline(always)]
-    pub(super) fn read_row<S: Shape, const SOME: bool>(
+    pub(super) fn read_row<S: Shape, const SUBSET: bool>(
         &mut self,
         (row, mut rows): (usize, usize),
-        (sets, mode): (&mut SetsRead, PlainMode),
+        (sets, mode): (&mut SetsRead, FastPathMode),
         vector: impl Vector,
     ) -> usize {
         let mut keys = [[0; KEY_BLOCK]; ROW];
         let mut long_keys = [&[0; LONG_BLOCK]; ROW];
         let (mut lens, mut ip_sums) = ([0; ROW], [0; ROW]);
         let (mut read, mut left) = (0, 0);
-        let first = if SOME { 0 } else { row * ROW };
+        let first = if SUBSET { 0 } else { row * ROW };
         let frames = self.burst.get(first..).unwrap_or_default();
         for n in 0..ROW {
             let mut at = n;
-            if SOME {
+            if SUBSET {
                 let Some(next) = next_of(&mut self.unread) else { break };
                 #[expect(clippy::cast_possible_truncation, reason = "below BURST_MAX")]
                 let number = next as u8;
@@ -42,7 +42,7 @@ impl Pass<'_, '_> {
                 continue;
             }
             // No closure in between: where one is not inlined, vector instructions are calls.
-            let asked = S::read(frame, self.requests, self.dialects, vector);
+            let asked = S::read(frame, self.matcher, self.dialects, vector);
             let Some((asked, key)) = asked else {
                 left |= 1u64 << at;
                 continue;
@@ -61,7 +61,7 @@ impl Pass<'_, '_> {
             _ => [0; ROW],
         };
         if left != 0 {
-            if SOME {
+            if SUBSET {
                 self.note_left(left, (&mut *sets, mode));
             } else {
                 let has_any = read != 0;
@@ -86,8 +86,8 @@ impl Pass<'_, '_> {
         rows
     }
 
-    /// Leaves frames of a row; `has_any`: others of it are requests for this pass. Returns how many rows there are: none
-    /// behind this one, if that is left to passes over some frames; not even this one, if that has other traffic alone.
+    /// Leaves frames of a row; `has_any`: others of it are requests for this pass. Returns the new number of rows to walk,
+    /// `rows` at most: up to this row, where what stands behind is left; without it, where it has other traffic alone.
     #[cold]
     #[inline(never)]
     fn leave<S: Shape>(
@@ -95,7 +95,7 @@ impl Pass<'_, '_> {
         (row, rows): (usize, usize),
         left: u64,
         has_any: bool,
-        (sets, mode): (&mut SetsRead, PlainMode),
+        (sets, mode): (&mut SetsRead, FastPathMode),
     ) -> usize {
         let others = if S::IS_ANY { 0 } else { self.of_other_shapes(left & !sets.frames(), mode) };
         let behind = left_of(self.burst, &Totals::default()) & u64::MAX << (row * ROW) << ROW;
@@ -125,13 +125,13 @@ impl Pass<'_, '_> {
     /// Notes what frames may change that are left.
     #[cold]
     #[inline(never)]
-    fn note_left(&mut self, mut left: u64, (sets, mode): (&mut SetsRead, PlainMode)) {
+    fn note_left(&mut self, mut left: u64, (sets, mode): (&mut SetsRead, FastPathMode)) {
         self.read_sets(left, (&mut *sets, mode));
         while let Some(n) = next_of(&mut left) {
             match (sets.hash(n), self.burst.get(n)) {
                 (Some(hash), _) => self.order.add(hash),
                 (None, Some(frame)) => {
-                    let (plain, store) = (self.requests.plain(), self.guard.store());
+                    let (plain, store) = (self.matcher.plain(), self.guard.store());
                     self.order.note(frame.bytes(), plain, self.dialects, store);
                 }
                 (None, None) => {}
@@ -139,8 +139,8 @@ impl Pass<'_, '_> {
         }
     }
 
-    fn read_sets(&mut self, left: u64, (sets, mode): (&mut SetsRead, PlainMode)) {
+    fn read_sets(&mut self, left: u64, (sets, mode): (&mut SetsRead, FastPathMode)) {
         let frames = (&*self.burst, self.region);
-        sets.read(left, mode, frames, self.requests, self.guard.store());
+        sets.read(left, mode, frames, self.matcher, self.guard.store());
     }
 }

@@ -7,8 +7,8 @@
 use super::long_key::hash_long;
 use super::set_line::{self, Set};
 use super::totals::next_of;
-use crate::plain::PlainMode;
-use crate::plain::requests::Requests;
+use crate::plain::FastPathMode;
+use crate::plain::requests::RequestMatcher;
 use crate::plain::vector::{Compiled, LONG_BLOCK, ROW, Vector};
 use crate::plain::window::part;
 use driver_shim::{BURST_MAX, Frame, Region};
@@ -18,8 +18,9 @@ use store::{KeyHash, Store};
 #[derive(Debug)]
 pub(super) struct SetsRead {
     asked: [Set; BURST_MAX],
-    /// Bit n: frame n is one. As many of `asked` are theirs, in their order.
+    /// Bit n: frame n is a plain `set`. As many of `asked` are theirs, in their order.
     frames: u64,
+    /// The burst has been read.
     is_done: bool,
 }
 
@@ -39,14 +40,16 @@ impl SetsRead {
     pub(super) fn read(
         &mut self,
         among: u64,
-        mode: PlainMode,
+        mode: FastPathMode,
         (burst, region): (&[Frame], &Region),
-        requests: &mut Requests,
+        matcher: &mut RequestMatcher,
         store: &Store,
     ) {
         if !self.is_done && any(burst, among) {
             let (from, asked) = (among.trailing_zeros() as usize, &mut self.asked);
-            self.frames = mode.carry_out(Reading { burst, from, region, requests, store, asked });
+            // To `Reading::run` below, compiled for this CPU's vectors.
+            self.frames =
+                mode.run_on_this_cpu(Reading { burst, from, region, matcher, store, asked });
             self.is_done = true;
         }
     }
@@ -82,7 +85,7 @@ struct Reading<'p> {
     /// The first frame that may be one.
     from: usize,
     region: &'p Region,
-    requests: &'p mut Requests,
+    matcher: &'p mut RequestMatcher,
     store: &'p Store,
     asked: &'p mut [Set; BURST_MAX],
 }
@@ -92,7 +95,7 @@ impl Compiled for Reading<'_> {
 
     #[inline(always)]
     fn run(self, vector: impl Vector) -> u64 {
-        let Self { burst, from, region, requests, store, asked } = self;
+        let Self { burst, from, region, matcher, store, asked } = self;
         let item_max_bytes = store.config().item_max_bytes;
         let (mut rows, _) = asked.as_chunks_mut::<ROW>();
         let (mut keys, mut lens) = ([&[0; LONG_BLOCK]; ROW], [1; ROW]);
@@ -103,7 +106,7 @@ impl Compiled for Reading<'_> {
             if !region.owns(frame) {
                 continue;
             }
-            let Some(key) = requests.set((n, frame), item_max_bytes, vector, set) else { continue };
+            let Some(key) = matcher.set((n, frame), item_max_bytes, vector, set) else { continue };
             (keys[found % ROW], lens[found % ROW]) = (key, set.key_len);
             frames |= 1 << n;
             found += 1;

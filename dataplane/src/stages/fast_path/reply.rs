@@ -5,7 +5,7 @@
 
 use super::Pass;
 use super::bits_of;
-use super::form::Form;
+use super::form::GetForm;
 use super::hit::Request;
 use super::shape::Shape;
 use super::totals::{TEXT_AROUND_KEY, next_of};
@@ -18,30 +18,30 @@ use driver_shim::Frame;
 impl Pass<'_, '_> {
     /// Answers the requests of a row.
     #[inline(always)]
-    pub(super) fn reply_row<S: Shape, const SOME: bool, const BY_PORT: bool>(
+    pub(super) fn reply_row<S: Shape, const SUBSET: bool, const CSUM_OFFLOAD: bool>(
         &mut self,
         row: usize,
         vector: impl Vector,
     ) {
-        let (mut left, far) = (bits_of(self.read, row), bits_of(self.far, row));
+        let (mut left, missed) = (bits_of(self.read, row), bits_of(self.missed, row));
         let (found, sums) = (&self.rows.found[row], self.rows.ip_sum[row]);
         let key_lens = self.rows.key_len[row];
-        let (numbers, first) = (self.rows.number[row], if SOME { 0 } else { row * ROW });
+        let (numbers, first) = (self.rows.number[row], if SUBSET { 0 } else { row * ROW });
         let frames = self.burst.get_mut(first..).unwrap_or_default();
         // The sample of keys is taken by the row, and of hits by the burst.
-        let by_row = S::IS_PLAIN && !SOME;
+        let by_row = S::IS_PLAIN && !SUBSET;
         let (mut answered, mut silent, mut strict, mut answered_missed) = (0u64, 0u64, 0u64, 0u64);
-        let mut missed = left & far;
+        let mut shown = left & missed;
         if by_row
-            && missed != 0
-            && let Some(before) = self.observer.pass_keys(missed.count_ones().into())
+            && shown != 0
+            && let Some(before) = self.observer.pass_keys(shown.count_ones().into())
         {
-            (0..before).for_each(|_| missed &= missed.wrapping_sub(1));
-            show_missed(self.observer, frames, missed, key_lens);
+            (0..before).for_each(|_| shown &= shown.wrapping_sub(1));
+            show_missed(self.observer, frames, shown, key_lens);
         }
         while let Some(n) = next_of(&mut left) {
             let n = n % ROW;
-            let at = if SOME { usize::from(numbers[n]) } else { n };
+            let at = if SUBSET { usize::from(numbers[n]) } else { n };
             let Some(mut frame) = frames.get_mut(at).and_then(Frame::open::<FRAME>) else {
                 continue;
             };
@@ -51,8 +51,8 @@ impl Pass<'_, '_> {
             let Some(form) = S::form(window) else { continue };
             let is_strict = !form.is_text();
             let keys_len = match form {
-                Form::Text | Form::Long => key_len.into(),
-                _ => (Form::text_len(window) as u64).saturating_sub(TEXT_AROUND_KEY),
+                GetForm::Text | GetForm::Long => key_len.into(),
+                _ => (GetForm::text_len(window) as u64).saturating_sub(TEXT_AROUND_KEY),
             };
             let request = Request { headers, form, key_len, ip_sum };
             let udp_len = match found[n] {
@@ -61,7 +61,7 @@ impl Pass<'_, '_> {
                         continue;
                     };
                     let shown = (self.observer.server, self.liveness.now);
-                    let hit = request.hit::<BY_PORT>(frame.bytes, &item, shown, vector);
+                    let hit = request.hit::<CSUM_OFFLOAD>(frame.bytes, &item, shown, vector);
                     let Some(udp_len) = hit else { continue };
                     self.observer.class_hit(found.class());
                     if !by_row {
@@ -70,18 +70,19 @@ impl Pass<'_, '_> {
                     item.mark_visited(self.liveness.now);
                     udp_len
                 }
-                None if far >> n & 1 == 1 => {
+                None if missed >> n & 1 == 1 => {
                     if !by_row {
                         let (at, len) = (form.key_at(), usize::from(key_len));
                         self.observer.hot_key(window.get(at..at + len).unwrap_or_default());
                     }
-                    request.miss::<BY_PORT>(frame.bytes, vector)
+                    request.miss::<CSUM_OFFLOAD>(frame.bytes, vector)
                 }
+                // Cannot be, as what was read is looked up; but without this arm a hit takes 2 instructions more.
                 None => continue,
             };
             answered |= 1 << at;
-            if SOME {
-                answered_missed |= (far >> n & 1) << at;
+            if SUBSET {
+                answered_missed |= (missed >> n & 1) << at;
             }
             self.totals.lengths += keys_len << 32;
             if is_strict {
@@ -91,11 +92,11 @@ impl Pass<'_, '_> {
                     continue;
                 }
             }
-            finish::<BY_PORT, _>(&mut frame, headers, udp_len);
+            finish::<CSUM_OFFLOAD, _>(&mut frame, headers, udp_len);
             self.totals.lengths += u64::from(udp_len) + headers.shift() as u64;
         }
-        if !SOME {
-            answered_missed = answered & far;
+        if !SUBSET {
+            answered_missed = answered & missed;
         }
         self.totals.frames |= answered << first;
         self.totals.missed |= answered_missed << first;

@@ -24,7 +24,7 @@ pub(super) fn put_value(window: &mut [u8; WINDOW], at: usize, value: &[u8]) -> u
 /// Completes the reply whose text ends here in the window, but for the frame's length. Returns its UDP length. `ip_sum` is
 /// the sum of its IPv4 header, but for its length.
 #[inline(always)]
-pub(super) fn seal<const BY_PORT: bool>(
+pub(super) fn seal<const CSUM_OFFLOAD: bool>(
     bytes: &mut [u8; FRAME],
     headers: impl Headers,
     end: usize,
@@ -34,7 +34,7 @@ pub(super) fn seal<const BY_PORT: bool>(
     let Some(window) = headers.window(bytes) else { return 0 };
     let text_len = end - TEXT;
     let udp_len = u16::try_from(TEXT_AFTER_UDP + text_len).unwrap_or(0);
-    let sum = if BY_PORT {
+    let sum = if CSUM_OFFLOAD {
         0
     } else {
         let word = |at| u64::from(u32::from_le_bytes(*part(window, at)));
@@ -45,7 +45,7 @@ pub(super) fn seal<const BY_PORT: bool>(
         // Ports, and the request's number.
         u64::from(text_sum) + word(L4) + word(REQUEST_ID) + covered(ip_sum, udp_len)
     };
-    headers.turn::<BY_PORT>(bytes, udp_len, ip_sum, sum, vector);
+    headers.turn::<CSUM_OFFLOAD>(bytes, udp_len, ip_sum, sum, vector);
     udp_len
 }
 

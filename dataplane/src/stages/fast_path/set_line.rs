@@ -7,7 +7,7 @@
 use super::long_key::long_word_len;
 use crate::plain::datagram::sums_hold;
 use crate::plain::family::{FRAME, V4, window};
-use crate::plain::requests::Requests;
+use crate::plain::requests::RequestMatcher;
 use crate::plain::sum::fold32;
 use crate::plain::vector::{KEY_BLOCK, LONG_BLOCK, Vector};
 use crate::plain::window::{ADDRESSES, L4, TEXT, WINDOW, part};
@@ -27,24 +27,32 @@ const SUM_BLOCK: usize = 32;
 /// The request in a frame.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Set {
+    /// The key's hash.
     pub(super) hash: u64,
+    /// The item's flags, as the client names them.
     pub(super) flags: u32,
+    /// The exptime, as the client names it.
     pub(super) exptime: u32,
+    /// Where in the frame the value begins.
     pub(super) value_at: u16,
+    /// Bytes of the value.
     pub(super) value_len: u16,
-    /// Of the value, as items keep it, where they do.
+    /// The value's sum, where items keep it.
     pub(super) value_sum: Option<u16>,
+    /// Bytes of the request's text.
     pub(super) text_len: u16,
-    /// As in `Asked`.
+    /// The sum of the reply's IPv4 header, but for its length.
     pub(super) ip_sum: u16,
-    /// Its number in the burst.
+    /// Number of the request's frame in the burst.
     pub(super) frame: u8,
+    /// Bytes of the key.
     pub(super) key_len: u8,
+    /// No answer is wanted.
     pub(super) noreply: bool,
 }
 
 impl Set {
-    /// Of key and value.
+    /// Bytes of key and value.
     #[inline(always)]
     pub(super) fn lens(&self) -> (usize, usize) {
         (self.key_len.into(), self.value_len.into())
@@ -68,7 +76,7 @@ fn is_set(window: &[u8; WINDOW]) -> bool {
     u64::from_le_bytes(*part(window, TEXT - 4)) == SET
 }
 
-impl Requests {
+impl RequestMatcher {
     /// Whether frame `n` is a plain `set` of a value of at most `item_max_bytes`: writes what it is, but for the
     /// hash, and returns a block that begins with its key.
     #[inline(always)]

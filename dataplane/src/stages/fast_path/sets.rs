@@ -1,9 +1,9 @@
 //! Plain `set`s, in a loop of their own behind the gets.
 //!
 //! In: the frames that the gets' passes have left, as they came. Out: plain `set`s are carried out, in
-//! their order, and are replies, or are to be sent none; the others are left. Each is stored as
-//! stage 6 stores it, by the same function, which counts it, too; so it cannot fail here: what the store
-//! refuses is an answer.
+//! their order, and are replies, or are to be sent none; the others are left. Each is stored by `store_unwatched`: in
+//! a chunk that was reserved before, or as everywhere else where none was. [`Observer::sets`](crate::observe::Observer::sets)
+//! counts them once. Nothing fails here: what the store refuses is an answer.
 //!
 //! Rows of four, each step two rows behind the one before; read, and hashed, they are already (`read_sets`):
 //!
@@ -22,10 +22,10 @@ use super::fixed_replies::{Fixed, write_line};
 use super::order::Order;
 use super::set_line::{KEY, Set};
 use super::totals::{Totals, next_of};
-use super::{Context, FastPath, left_of};
+use super::{FastPath, Parts, left_of};
 use crate::commands::{Ctx, store_unwatched};
 use crate::plain::family::{FRAME, V4, finish};
-use crate::plain::requests::Requests;
+use crate::plain::requests::RequestMatcher;
 use crate::plain::vector::{Compiled, Portable, ROW, ROWS_AHEAD, Vector};
 use driver_shim::Frame;
 use memcache::Dialects;
@@ -38,7 +38,7 @@ use wire::PlainMatcher;
 const STORED: Fixed<8> = Fixed::new(b"STORED\r\n");
 
 /// The pass over what the others have left of a burst.
-struct Sets<'p, 'c, const BY_PORT: bool> {
+struct Sets<'p, 'c, const CSUM_OFFLOAD: bool> {
     burst: &'p mut [Frame],
     asked: &'p [Set],
     ctx: &'p mut Ctx<'c>,
@@ -47,14 +47,14 @@ struct Sets<'p, 'c, const BY_PORT: bool> {
 
 impl FastPath {
     /// Carries out the plain `set`s among the frames that were not answered, but for those in `others`, which are
-    /// left to another engine.
+    /// left to the offload.
     #[inline]
-    pub(super) fn carry_out_sets<const BY_PORT: bool>(
+    pub(super) fn carry_out_sets<const CSUM_OFFLOAD: bool>(
         &mut self,
         burst: &mut [Frame],
         others: u64,
-        requests: &mut Requests,
-        context: &mut Context<'_>,
+        matcher: &mut RequestMatcher,
+        parts: &mut Parts<'_>,
         totals: Totals,
     ) -> Totals {
         let left = left_of(burst, &totals) & !others;
@@ -62,8 +62,8 @@ impl FastPath {
             return totals;
         }
         let Self { mode, order, sets, .. } = self;
-        let ctx = &mut context.ctx;
-        sets.read(left, *mode, (burst, context.region), requests, ctx.session.store());
+        let ctx = &mut parts.ctx;
+        sets.read(left, *mode, (burst, parts.region), matcher, ctx.session.store());
         // A client that watches what is stored is shown it by the general stages.
         if sets.frames() == 0 || ctx.server().watchers.want(Events::MUTATIONS) {
             return totals;
@@ -73,10 +73,11 @@ impl FastPath {
         if left != 0 {
             let (store, dialects): (&Store, _) = (ctx.session.store(), ctx.server().dialects);
             order.begin();
-            let n = first_of(asked, left, order, burst, (requests.plain(), dialects, store));
+            let n = first_of(asked, left, order, burst, (matcher.plain(), dialects, store));
             asked = asked.get(..n).unwrap_or_default();
         }
-        mode.carry_out(Sets::<BY_PORT> { burst, asked, ctx, totals })
+        // To `Sets::run` below, compiled for this CPU's vectors.
+        mode.run_on_this_cpu(Sets::<CSUM_OFFLOAD> { burst, asked, ctx, totals })
     }
 }
 
@@ -104,7 +105,7 @@ fn first_of(
 // So that a row is reserved as a whole.
 const _: () = assert!(RESERVED_MAX.is_multiple_of(ROW));
 
-impl<const BY_PORT: bool> Compiled for Sets<'_, '_, BY_PORT> {
+impl<const CSUM_OFFLOAD: bool> Compiled for Sets<'_, '_, CSUM_OFFLOAD> {
     type Done = Totals;
 
     #[inline(always)]
@@ -136,7 +137,7 @@ impl<const BY_PORT: bool> Compiled for Sets<'_, '_, BY_PORT> {
     }
 }
 
-impl<const BY_PORT: bool> Sets<'_, '_, BY_PORT> {
+impl<const CSUM_OFFLOAD: bool> Sets<'_, '_, CSUM_OFFLOAD> {
     /// Carries out what a row asks, and answers it.
     #[inline(always)]
     fn carry_out_row(&mut self, row: &[Set], vector: impl Vector) {
@@ -156,11 +157,11 @@ impl<const BY_PORT: bool> Sets<'_, '_, BY_PORT> {
             let what = HashedSet { hash, key, value, value_sum, flags, exptime };
             let udp_len = match store_unwatched(ctx, what) {
                 _ if set.noreply => 0,
-                None => STORED.write::<BY_PORT>(window, V4, set.ip_sum, vector),
-                Some(line) => write_line::<BY_PORT>(window, line, set.ip_sum, Portable),
+                None => STORED.write::<CSUM_OFFLOAD>(window, V4, set.ip_sum, vector),
+                Some(line) => write_line::<CSUM_OFFLOAD>(window, line, set.ip_sum, Portable),
             };
             if udp_len > 0 {
-                finish::<BY_PORT, _>(&mut frame, V4, udp_len);
+                finish::<CSUM_OFFLOAD, _>(&mut frame, V4, udp_len);
             }
             totals.reply_to_set(number, udp_len, set.text_len);
         }

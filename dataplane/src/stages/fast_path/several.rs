@@ -15,14 +15,13 @@ use super::totals::{Totals, next_of};
 use crate::observe::Observer;
 use crate::plain::datagram::sums_hold;
 use crate::plain::family::{FRAME, Headers, V4, finish};
-use crate::plain::requests::{GET, Requests};
-use crate::plain::seal::END;
+use crate::plain::requests::{GET, RequestMatcher};
 use crate::plain::vector::{Compiled, KEY_BLOCK, ROW, ROWS_AHEAD, Vector};
 use crate::plain::window::{ADDRESSES, L4, TEXT, WINDOW, part, put};
 use base::small_bytes;
 use driver_shim::{BURST_MAX, Frame, Region};
 use memcache::Dialects;
-use memcache::text::VALUE_OVERHEAD_BYTES;
+use memcache::text::{END, VALUE_OVERHEAD_BYTES};
 use store::{Fetched, Guard, ItemRef, KeyHash, Liveness};
 use wire::udp_frame::{PAYLOAD_MAX_BYTES, TEXT_AFTER_UDP};
 
@@ -41,23 +40,27 @@ const _: () = assert!(ON_THE_WAY > 2 * ROWS_AHEAD);
 /// The request in a frame.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Several {
-    /// Its number in the burst.
+    /// Number of the request's frame in the burst.
     frame: u8,
-    /// Not more than a row.
+    /// How many keys there are: at most a row.
     n_keys: u8,
-    /// Bit n: key n is to be looked up in its second bucket.
-    far: u8,
+    /// Bit n: the first bucket of key n has nothing, so both are to be looked at.
+    missed_near: u8,
+    /// It is a `gets`.
     with_cas: bool,
     /// One of its keys is longer than a block.
     has_long: bool,
-    /// It has none such, shows no CAS ids, and the whole frame's text is kept while it is answered.
+    /// No key is longer than a block, no CAS ids are shown, and the whole frame's text is kept while it is answered.
     usual: bool,
-    /// As in `Asked`.
+    /// The sum of the reply's IPv4 header, but for its length.
     ip_sum: u16,
+    /// Bytes of the request's text.
     text_len: u16,
-    /// Where in the frame each key is, and its length: 0 behind the last.
+    /// Where in the frame each key is.
     at: [u8; ROW],
+    /// The length of each key: 0 behind the last.
     len: [u8; ROW],
+    /// The hash of each key.
     hash: [u64; ROW],
 }
 
@@ -112,7 +115,7 @@ impl Several {
 /// Where the items of a frame may be.
 type Found<'g> = [Option<Fetched<'g>>; ROW];
 
-impl Requests {
+impl RequestMatcher {
     /// Reads the request in the frame, if it gets several keys. `None`: it is none for this pass.
     #[inline(always)]
     fn several(
@@ -137,18 +140,18 @@ impl Requests {
         }
         asked.ip_sum = self.trusted(addresses)?;
         asked.text_len = u16::try_from(udp_len - TEXT_AFTER_UDP).ok()?;
-        (asked.with_cas, asked.far) = (with_cas, 0);
+        (asked.with_cas, asked.missed_near) = (with_cas, 0);
         asked.usual = !asked.has_long && !with_cas && frame.len() <= TEXT + USUAL;
         Some(())
     }
 }
 
 /// The pass over what the plain pass has left of a burst.
-pub(super) struct Rest<'p, 'g, const BY_PORT: bool> {
+pub(super) struct Rest<'p, 'g, const CSUM_OFFLOAD: bool> {
     pub(super) burst: &'p mut [Frame],
     /// Bit n for each frame that is to be looked at.
     pub(super) left: u64,
-    pub(super) requests: &'p mut Requests,
+    pub(super) matcher: &'p mut RequestMatcher,
     pub(super) asked: &'p mut [Several; BURST_MAX],
     pub(super) order: &'p mut Order,
     pub(super) guard: &'g Guard<'g>,
@@ -173,7 +176,7 @@ pub(super) fn any(burst: &[Frame], left: u64) -> bool {
         && burst.iter().enumerate().any(|(n, frame)| is_left(n) && may_be(frame))
 }
 
-impl<const BY_PORT: bool> Compiled for Rest<'_, '_, BY_PORT> {
+impl<const CSUM_OFFLOAD: bool> Compiled for Rest<'_, '_, CSUM_OFFLOAD> {
     type Done = Totals;
 
     #[inline(always)]
@@ -184,7 +187,7 @@ impl<const BY_PORT: bool> Compiled for Rest<'_, '_, BY_PORT> {
     }
 }
 
-impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
+impl<const CSUM_OFFLOAD: bool> Rest<'_, '_, CSUM_OFFLOAD> {
     /// Step 1 for all frames, in their order: a read waits for the requests before it that may change
     /// one of its keys. Returns how many requests are to be answered.
     #[inline(always)]
@@ -200,7 +203,7 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
                 pending |= 1 << n;
                 continue;
             };
-            if self.requests.several(frame, window, asked, vector).is_none() {
+            if self.matcher.several(frame, window, asked, vector).is_none() {
                 pending |= 1 << n;
                 continue;
             }
@@ -234,7 +237,7 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
     fn note(&mut self, mut frames: u64) {
         while let Some(frame) = next_of(&mut frames).and_then(|n| self.burst.get(n)) {
             let store = self.guard.store();
-            self.order.note(frame.bytes(), self.requests.plain(), self.dialects, store);
+            self.order.note(frame.bytes(), self.matcher.plain(), self.dialects, store);
         }
     }
 
@@ -246,19 +249,19 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
         for step in 0..rows + 2 * ROWS_AHEAD {
             if let Some(asked) = self.asked.get_mut(step).filter(|_| step < rows) {
                 let (near, hashes) = (&mut found[step % ON_THE_WAY], asked.hash);
-                let (n_keys, mut far) = (asked.n_keys, 0);
+                let (n_keys, mut missed) = (asked.n_keys, 0);
                 // One by one: a loop costs nearly as much as what it goes round.
-                near[0] = look_up::<0>(guard, hashes, n_keys, &mut far);
-                near[1] = look_up::<1>(guard, hashes, n_keys, &mut far);
-                near[2] = look_up::<2>(guard, hashes, n_keys, &mut far);
-                near[3] = look_up::<3>(guard, hashes, n_keys, &mut far);
-                asked.far = far;
+                near[0] = look_up::<0>(guard, hashes, n_keys, &mut missed);
+                near[1] = look_up::<1>(guard, hashes, n_keys, &mut missed);
+                near[2] = look_up::<2>(guard, hashes, n_keys, &mut missed);
+                near[3] = look_up::<3>(guard, hashes, n_keys, &mut missed);
+                asked.missed_near = missed;
             }
             // A row that is not there yet, or no more, has a number beyond the last.
             let row = step.wrapping_sub(ROWS_AHEAD);
             if let Some(asked) = self.asked.get(row).filter(|_| row < rows) {
-                let mut far = asked.far.into();
-                while let Some(n) = next_of(&mut far) {
+                let mut missed = asked.missed_near.into();
+                while let Some(n) = next_of(&mut missed) {
                     let hash = KeyHash(asked.hash[n % ROW]);
                     found[row % ON_THE_WAY][n % ROW] = guard.fetch_either(hash);
                 }
@@ -294,8 +297,8 @@ impl<const BY_PORT: bool> Rest<'_, '_, BY_PORT> {
         let end = usize::from(end);
         put(window, end, *END);
         let end = end + END.len();
-        let udp_len = seal::<BY_PORT>(frame.bytes, V4, end, asked.ip_sum, vector);
-        finish::<BY_PORT, _>(&mut frame, V4, udp_len);
+        let udp_len = seal::<CSUM_OFFLOAD>(frame.bytes, V4, end, asked.ip_sum, vector);
+        finish::<CSUM_OFFLOAD, _>(&mut frame, V4, udp_len);
         self.totals.reply_to_several(number, udp_len, asked.text_len);
         self.totals.several_keys += u64::from(asked.n_keys);
         Some(())
@@ -310,13 +313,13 @@ fn hit(observer: Observer<'_>, found: Option<Fetched<'_>>) -> u64 {
     1
 }
 
-/// Where key `N` of a request may be by its first bucket; what has nothing there is noted in `far`.
+/// Where key `N` of a request may be by its first bucket; what has nothing there is noted in `missed`.
 #[inline(always)]
 fn look_up<'g, const N: usize>(
     guard: &'g Guard<'g>,
     hashes: [u64; ROW],
     n_keys: u8,
-    far: &mut u8,
+    missed: &mut u8,
 ) -> Option<Fetched<'g>> {
     if usize::from(n_keys) <= N {
         return None;
@@ -325,7 +328,7 @@ fn look_up<'g, const N: usize>(
     let found = guard.fetch_near(hash);
     if found.is_none() {
         guard.store().prefetch_far(hash);
-        *far |= 1 << N;
+        *missed |= 1 << N;
     }
     found
 }

@@ -4,18 +4,18 @@
 //! In: a frame as it came; it is only looked at. Out: its key, and what is known of the source, if it has the
 //! shape. What a frame must have to be taken is what a plain `get` must have. Nothing fails.
 
-use super::form::{FORM_AT, Form};
+use super::form::{FORM_AT, GetForm};
 use crate::plain::family::{FRAME, Family, Headers, V4, V6, window};
-use crate::plain::requests::{Asked, KEY, LOOK, Requests};
+use crate::plain::requests::{Asked, KEY, LOOK, RequestMatcher};
 use crate::plain::vector::{KEY_BLOCK, LONG_BLOCK, Vector};
 use crate::plain::window::{L4, UDP_LEN, WINDOW, part};
 use driver_shim::Frame;
 use memcache::Dialects;
 
 /// The headers of a frame, and the form of the request in it.
-pub(super) type Kind = (Family, Form);
+pub(super) type FamilyAndForm = (Family, GetForm);
 /// What most frames are: `get` over IPv4.
-pub(super) const PLAIN: Kind = (Family::V4, Form::Text);
+pub(super) const PLAIN: FamilyAndForm = (Family::V4, GetForm::Text);
 
 /// A request of a shape, and a block that begins with its key.
 pub(super) type Read<'f> = (Asked, &'f [u8; KEY_BLOCK]);
@@ -27,11 +27,11 @@ pub(super) trait Shape: Copy {
     /// Requests are plain `get`s.
     const IS_PLAIN: bool = false;
     /// The headers of all its frames, and the form of all its requests, where they have one.
-    const ALL: Option<(Self::Headers, Form)>;
+    const ALL: Option<(Self::Headers, GetForm)>;
     /// Requests may be of any form.
     const IS_ANY: bool = Self::ALL.is_none();
     /// Keys are longer than a block.
-    const IS_LONG: bool = matches!(Self::ALL, Some((_, Form::Long)));
+    const IS_LONG: bool = matches!(Self::ALL, Some((_, GetForm::Long)));
 
     /// The headers of a frame.
     #[inline(always)]
@@ -41,7 +41,7 @@ pub(super) trait Shape: Copy {
 
     /// The form of the request in a frame.
     #[inline(always)]
-    fn form(_: &[u8; WINDOW]) -> Option<Form> {
+    fn form(_: &[u8; WINDOW]) -> Option<GetForm> {
         Self::ALL.map(|(_, form)| form)
     }
 
@@ -49,7 +49,7 @@ pub(super) trait Shape: Copy {
     #[inline(always)]
     fn read<'f>(
         frame: &'f Frame,
-        requests: &mut Requests,
+        matcher: &mut RequestMatcher,
         dialects: Dialects,
         vector: impl Vector,
     ) -> Option<Read<'f>> {
@@ -60,7 +60,7 @@ pub(super) trait Shape: Copy {
         if !form.begins(window) {
             return None;
         }
-        let datagram = requests.datagram(frame, (bytes, window), headers.family(), vector)?;
+        let datagram = matcher.datagram(frame, (bytes, window), headers.family(), vector)?;
         let key_len = form.key_len(window, datagram.udp_len, dialects, vector)?;
         Some((Asked { key_len, ip_sum: datagram.ip_sum }, part(window, form.key_at())))
     }
@@ -73,18 +73,18 @@ pub(super) struct Plain;
 impl Shape for Plain {
     type Headers = V4;
     const IS_PLAIN: bool = true;
-    const ALL: Option<(V4, Form)> = Some((V4, Form::Text));
+    const ALL: Option<(V4, GetForm)> = Some((V4, GetForm::Text));
 
     #[inline(always)]
     fn read<'f>(
         frame: &'f Frame,
-        requests: &mut Requests,
+        matcher: &mut RequestMatcher,
         _: Dialects,
         vector: impl Vector,
     ) -> Option<Read<'f>> {
         // All that a reply is written to is there, too.
         let look: &[u8; LOOK] = part(frame.window::<FRAME>()?, 0);
-        let asked = requests.asked(frame, look, vector)?;
+        let asked = matcher.asked(frame, look, vector)?;
         Some((asked, part(look, KEY)))
     }
 }
@@ -98,7 +98,7 @@ macro_rules! shapes {
 
         impl Shape for $shape {
             type Headers = $headers;
-            const ALL: Option<($headers, Form)> = Some(($headers, Form::$form));
+            const ALL: Option<($headers, GetForm)> = Some(($headers, GetForm::$form));
         }
     )*};
 }
@@ -120,7 +120,7 @@ pub(super) struct Any;
 
 impl Shape for Any {
     type Headers = Family;
-    const ALL: Option<(Family, Form)> = None;
+    const ALL: Option<(Family, GetForm)> = None;
 
     #[inline(always)]
     fn headers(bytes: &[u8; FRAME]) -> Option<Family> {
@@ -128,8 +128,8 @@ impl Shape for Any {
     }
 
     #[inline(always)]
-    fn form(window: &[u8; WINDOW]) -> Option<Form> {
-        Form::of_short(window)
+    fn form(window: &[u8; WINDOW]) -> Option<GetForm> {
+        GetForm::of_short(window)
     }
 }
 
@@ -143,12 +143,12 @@ pub(super) fn long_key<S: Shape>(frame: &Frame) -> Option<&[u8; LONG_BLOCK]> {
 
 /// The headers of a frame and the form of its request, as far as its first bytes show them.
 #[inline(always)]
-pub(super) fn of(frame: &Frame) -> Option<Kind> {
+pub(super) fn of(frame: &Frame) -> Option<FamilyAndForm> {
     let bytes = frame.window::<FRAME>()?;
     let family = Family::of(bytes)?;
-    let form = Form::of(window(bytes, family)?)?;
+    let form = GetForm::of(window(bytes, family)?)?;
     // Long keys have no shape but that over IPv4: of others as many keys are short.
-    let form = if form == Form::Long && family != Family::V4 { Form::Text } else { form };
+    let form = if form == GetForm::Long && family != Family::V4 { GetForm::Text } else { form };
     Some((family, form))
 }
 
@@ -168,7 +168,7 @@ pub(super) struct Beginning {
 }
 
 impl Beginning {
-    pub(super) fn of((family, form): Kind) -> Self {
+    pub(super) fn of((family, form): FamilyAndForm) -> Self {
         let (mask, first) = form.beginning();
         Self {
             ether_type: family.ether_type().to_be_bytes(),
@@ -200,7 +200,7 @@ impl Beginning {
 #[inline(always)]
 pub(super) fn is_get(
     frame: &Frame,
-    (family, form): Kind,
+    (family, form): FamilyAndForm,
     dialects: Dialects,
     vector: impl Vector,
 ) -> bool {

@@ -11,24 +11,28 @@ pub(super) const TEXT_AROUND_KEY: u64 = (b"get ".len() + b"\r\n".len()) as u64;
 /// What a burst's requests did, to be counted at its end.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
-    /// Bit n of each: frame n is a reply; it says that there is nothing.
+    /// Bit n: frame n is done with, and is a reply unless it is in `silent`.
     pub(super) frames: u64,
+    /// Bit n: frame n is the reply to a get of one key that missed.
     pub(super) missed: u64,
-    /// It was written by another engine, as it is.
+    /// Bit n: frame n is a whole reply that the offload wrote.
     pub(super) whole: u64,
-    /// Lengths of the replies beside a plain frame's headers, and those of the keys from bit 32 on, which is to say of
-    /// requests' texts beside [`TEXT_AROUND_KEY`]: one sum for both.
+    /// Lengths of the replies without a plain frame's headers; and from bit 32 on, lengths of gets' texts without
+    /// [`TEXT_AROUND_KEY`]: one sum for both.
     pub(super) lengths: u64,
-    /// Frame n is a get of several keys; how many they were in all, and how many were found.
+    /// Bit n: frame n is the reply to a get of several keys.
     pub(super) several: u64,
+    /// Keys of the gets in `several`.
     pub(super) several_keys: u64,
+    /// Keys of the gets in `several` that were found.
     pub(super) several_hits: u64,
-    /// Frame n is a get of one key that the general stages leave to the strict parser.
+    /// Bit n: frame n is a get of one key that the general stages leave to the strict parser.
     pub(super) strict: u64,
-    /// Frame n is a `set` that was carried out. Bytes of their texts.
+    /// Bit n: frame n is a `set` that was carried out.
     pub(super) sets: u64,
+    /// Bytes of the texts of the `set`s in `sets`.
     pub(super) sets_len: u64,
-    /// Frame n is done with, and gets no answer.
+    /// Bit n: frame n is done with, and gets no answer.
     pub(super) silent: u64,
 }
 
@@ -41,7 +45,7 @@ impl Totals {
         self.lengths += u64::from(udp_len) | keys_len << 32;
     }
 
-    /// Frame `n` is a reply that another engine wrote.
+    /// Frame `n` is a whole reply that the offload wrote.
     #[inline(always)]
     pub(super) fn reply_whole(&mut self, n: usize, udp_len: u16, key_len: u8) {
         self.frames |= 1 << n;

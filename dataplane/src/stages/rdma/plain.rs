@@ -10,7 +10,7 @@ use super::stage::{Asked, Origin, Read, Reads, WAITING_MAX};
 use crate::plain::requests::LOOK;
 use crate::plain::vector::{Compiled, Vector};
 use crate::plain::window::part;
-use crate::plain::{PlainMode, Requests};
+use crate::plain::{FastPathMode, RequestMatcher};
 use driver_shim::{Burst, Frame, Region};
 use gpu::EntryFlags;
 use std::hint::black_box;
@@ -42,14 +42,14 @@ impl Reads {
     pub(crate) fn enter_plain(
         &mut self,
         burst: &mut Burst,
-        requests: &mut Requests,
+        matcher: &mut RequestMatcher,
         region: &Region,
         port: usize,
     ) {
         let mark = u8::try_from(port).unwrap_or(u8::MAX);
         let Self { waiting, asked, mode, .. } = self;
-        if *mode != PlainMode::Off {
-            mode.carry_out(Entering { waiting, asked, burst, requests, region, mark });
+        if *mode != FastPathMode::Off {
+            mode.run_on_this_cpu(Entering { waiting, asked, burst, matcher, region, mark });
         }
     }
 }
@@ -58,7 +58,7 @@ struct Entering<'e> {
     waiting: &'e mut Vec<Frame>,
     asked: &'e mut Vec<Asked>,
     burst: &'e mut Burst,
-    requests: &'e mut Requests,
+    matcher: &'e mut RequestMatcher,
     region: &'e Region,
     mark: u8,
 }
@@ -68,11 +68,11 @@ impl Compiled for Entering<'_> {
 
     #[inline(always)]
     fn run(self, vector: impl Vector) {
-        let Self { waiting, asked, burst, requests, region, mark } = self;
+        let Self { waiting, asked, burst, matcher, region, mark } = self;
         let mut taken = 0_u64;
         for (n, frame) in burst.iter().enumerate() {
             let is_here = asked.len() < WAITING_MAX && region.owns(frame);
-            let plain = if is_here { plain(frame, requests, mark, vector) } else { None };
+            let plain = if is_here { plain(frame, matcher, mark, vector) } else { None };
             match plain {
                 Some(plain) => {
                     asked.push(plain);
@@ -100,9 +100,14 @@ impl Compiled for Entering<'_> {
 
 /// The request in a frame, if it is a plain one.
 #[inline(always)]
-fn plain(frame: &Frame, requests: &mut Requests, mark: u8, vector: impl Vector) -> Option<Asked> {
+fn plain(
+    frame: &Frame,
+    matcher: &mut RequestMatcher,
+    mark: u8,
+    vector: impl Vector,
+) -> Option<Asked> {
     let look = frame.window::<LOOK>().filter(|_| frame.len() >= FRAME_BYTES)?;
-    let ip_sum = requests.reader(look, vector)?;
+    let ip_sum = matcher.reader(look, vector)?;
     // Else the compiler takes what it reads now out of the words that were compared.
     let look = black_box(look);
     let icrc = vector.masked_crc(part::<ICRC_COVERS, LOOK>(look, PSEUDO), &MASK4);

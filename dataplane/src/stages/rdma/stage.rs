@@ -6,7 +6,7 @@ use super::packets::{self, To};
 use crate::commands::Ctx;
 use crate::frame_accounting::Accounts;
 use crate::observe::{LookUps, Observer, Seen};
-use crate::plain::PlainMode;
+use crate::plain::FastPathMode;
 use crate::plain::requests::LOOK;
 use crate::plain::vector::{Compiled, Vector};
 use crate::plain::window::{ADDRESSES, part};
@@ -43,7 +43,7 @@ const PACKETS_MAX: usize = READ_MAX_BYTES.div_ceil(PATH_MTUS[0] as usize);
 #[derive(Debug)]
 pub struct Reads {
     rdma: Arc<Rdma>,
-    pub(super) mode: PlainMode,
+    pub(super) mode: FastPathMode,
     pub(super) waiting: Vec<Frame>,
     /// What each of them asks for.
     pub(super) asked: Vec<Asked>,
@@ -175,12 +175,12 @@ impl Reads {
         let (waiting, asked) = (Vec::with_capacity(WAITING_MAX), Vec::with_capacity(WAITING_MAX));
         let frames = Vec::with_capacity(PACKETS_MAX);
         let answered = Vec::with_capacity(WAITING_MAX);
-        Self { rdma, mode: PlainMode::Vector, waiting, asked, frames, answered }
+        Self { rdma, mode: FastPathMode::Vector, waiting, asked, frames, answered }
     }
 
     /// With vector instructions or without; the same comes of either.
     #[must_use]
-    pub fn by(self, mode: PlainMode) -> Self {
+    pub fn by(self, mode: FastPathMode) -> Self {
         Self { mode, ..self }
     }
 
@@ -218,7 +218,7 @@ impl Reads {
         self.answered.clear();
         let due = due(&self.asked, &self.waiting, &self.rdma.pairs);
         if due > 0 {
-            self.mode.carry_out(Answering { reads: self, due, with, emit });
+            self.mode.run_on_this_cpu(Answering { reads: self, due, with, emit });
         }
         due
     }

@@ -4,7 +4,7 @@ use super::{Reads, Turn};
 use crate::commands::Ctx;
 use crate::frame_accounting::Accounts;
 use crate::observe::{OpCounters, Server};
-use crate::plain::{PlainMode, Requests};
+use crate::plain::{FastPathMode, RequestMatcher};
 use crate::policy::{Gate, Policy};
 use crate::rdma::{Between, Opened, Rdma};
 use driver_shim::{Burst, MacAddr, Pages, Region};
@@ -30,7 +30,7 @@ struct Way {
     server: Server,
     ops: Arc<OpCounters>,
     accounts: Accounts,
-    requests: Requests,
+    matcher: RequestMatcher,
     /// Requests that were plain.
     plain: usize,
     psn: u32,
@@ -40,7 +40,7 @@ impl Way {
     /// Takes a burst in: what is plain, and what else is for this stage.
     fn enter(&mut self, burst: &mut Burst, region: &Region, local: &Local) {
         let entered = burst.len();
-        self.reads.enter_plain(burst, &mut self.requests, region, 0);
+        self.reads.enter_plain(burst, &mut self.matcher, region, 0);
         self.plain += entered - burst.len();
         for frame in burst.drain(..) {
             let (slot, off) = (frame.slot(), frame.offset());
@@ -98,12 +98,13 @@ impl World {
                 ops: server.ops(),
                 server,
                 accounts: Accounts::new(Arc::default(), Instant::now(), vec![String::new()]),
-                requests: Requests::new(&PlainMatcher::new(Arc::new(local.clone()))),
+                matcher: RequestMatcher::new(&PlainMatcher::new(Arc::new(local.clone()))),
                 plain: 0,
                 psn: 7,
             }
         };
-        let ways = [PlainMode::Off, PlainMode::Portable, PlainMode::Vector].map(way).into();
+        let ways =
+            [FastPathMode::Off, FastPathMode::Portable, FastPathMode::Vector].map(way).into();
         let region = Region::new(256, Pages::Small).unwrap();
         let session = store.session().unwrap();
         Self { region, rdma, session, local, ways }

@@ -5,7 +5,7 @@
 //! responder, on our first address. `None` says only that [`super::classify()`] has to look; it alone names the rule
 //! that a frame breaks.
 
-use super::{At, Class, is_from_client, limited4, limited6};
+use super::{At, Class, Trust, is_from_client, trust4, trust6};
 use crate::eth::{self, EthHeader};
 use crate::ipv4::{self, Ipv4Header, PART_OF_PACKET, PLAIN_L3, PLAIN_L4};
 use crate::local::{Local, To};
@@ -117,14 +117,14 @@ impl PlainMatcher {
 
     /// Whether the source has no limits.
     pub fn trusts(&self, src: Ipv4Addr) -> bool {
-        !self.local.is_spoofed4(src) && limited4(src, &self.local) == Some(false)
+        !self.local.is_spoofed4(src) && trust4(src, &self.local) == Trust::Trusted
     }
 
     /// Whether the source has no limits, and the destination is ours.
     pub fn trusts6(&self, src: Ipv6Addr, dst: Ipv6Addr) -> bool {
         self.local.to6(dst) == To::Us
             && !self.local.is_spoofed6(src)
-            && limited6(src, &self.local) == Some(false)
+            && trust6(src, &self.local) == Trust::Trusted
     }
 
     /// What is ours on the port.
@@ -163,7 +163,7 @@ impl PlainMatcher {
         {
             return None;
         }
-        let limited = limited4(src, &self.local)?;
+        let limited = trust4(src, &self.local).limited().ok()?;
         let at = At { l3: PLAIN_L3, l4: PLAIN_L4, ipv6: false, limited };
         Some(if is_request { Class::Kv(at) } else { Class::Rdma(at) })
     }

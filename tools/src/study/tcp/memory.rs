@@ -13,7 +13,7 @@ use crate::study::thread_cpu;
 use base::checksum;
 use dataplane::observe::Server;
 use dataplane::rdma::Rdma;
-use dataplane::stages::fast_path::PlainMode;
+use dataplane::stages::fast_path::FastPathMode;
 use dataplane::stages::stream::StreamsConfig;
 use dataplane::worker::{Worker, WorkerConfig, WorkerPort};
 use driver_shim::ports::memory::{MAC, PEER_MAC, linked};
@@ -123,7 +123,7 @@ impl Memory {
         let (session, item_max_bytes) = (store.session()?, store.config().item_max_bytes);
         let worker = Worker::new(WorkerConfig {
             streams: Some(StreamsConfig::new(connections, session, item_max_bytes)),
-            fast_path: PlainMode::from_env(),
+            fast_path: FastPathMode::from_env(),
             ..WorkerConfig::new(ports, region.clone(), store.session()?, server)
         });
         let mut it = Self {

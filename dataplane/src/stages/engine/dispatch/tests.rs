@@ -1,4 +1,4 @@
-//! Which engine gets what, with an engine beside that does as ordered.
+//! Which engine gets what, with an offload that does as ordered.
 
 use super::*;
 use driver_shim::{Pages, Region, SLOT_BYTES};
@@ -9,7 +9,7 @@ use store::{Store, StoreConfig};
 
 const BATCH_MAX: usize = 512;
 
-/// What the engine beside does.
+/// What the offload does.
 #[derive(Default)]
 struct Orders {
     /// So many of what it has may come out.
@@ -115,13 +115,13 @@ impl World {
     /// Costs as if many batches had been measured: nanoseconds a batch and a request over there,
     /// and a request here.
     fn costs(&mut self, start: f64, each: f64, here: f64) {
-        let beside = self.dispatch.beside.as_mut().unwrap();
-        beside.last_sent = Instant::now();
+        let offload = self.dispatch.offload.as_mut().unwrap();
+        offload.last_sent = Instant::now();
         for n in [8.0, 100.0, 500.0] {
             for _ in 0..40 {
-                beside.offloaded.add(n, start + each * n);
-                beside.on_cpu.add(here);
-                beside.handing.add(100.0);
+                offload.offloaded.add(n, start + each * n);
+                offload.on_cpu.add(here);
+                offload.handing.add(100.0);
             }
         }
     }
@@ -201,9 +201,9 @@ fn a_gpu_that_is_slower_gets_nothing_but_a_probe_now_and_then() {
         assert!(w.send(1, 512));
         probes += w.got().len();
         w.finish();
-        let last = w.dispatch.beside.as_ref().unwrap().last_sent;
+        let last = w.dispatch.offload.as_ref().unwrap().last_sent;
         w.costs(6000.0, 400.0, 44.0);
-        w.dispatch.beside.as_mut().unwrap().last_sent = last;
+        w.dispatch.offload.as_mut().unwrap().last_sent = last;
     }
     let longest = u32::try_from(begun.elapsed().as_micros() / PROBE_AFTER.as_micros()).unwrap();
     assert!(probes >= 1 && probes <= longest as usize + 1, "{probes}");

@@ -1,7 +1,7 @@
-//! Beside another engine: plain `get`s on their way to it and back, and plain `set`s ([`fast_path`]).
+//! With an offload: plain `get`s on their way to it and back, and plain `set`s ([`crate::stages::fast_path`]).
 
 use super::Worker;
-use crate::stages::fast_path::Context;
+use crate::stages::fast_path::Parts;
 use driver_shim::{BURST_MAX, Burst, Frame};
 use gpu::{Batch, Entry, EntryFlags};
 use wire::ipv4::{PLAIN_L3, PLAIN_L4};
@@ -10,33 +10,38 @@ impl Worker {
     /// Carries out plain `set`s of a burst, which leave it, and says which of the others are plain `get`s: bit n for
     /// frame n.
     #[inline(never)]
-    pub(super) fn answer_beside(&mut self, burst: &mut Burst, index: usize, now_ns: u64) -> u64 {
+    pub(super) fn answer_fast_with_offload(
+        &mut self,
+        burst: &mut Burst,
+        index: usize,
+        now_ns: u64,
+    ) -> u64 {
         let Self { fast_path: Some(fast_path), ports, cpu_only: Some(cpu_only), .. } = self else {
             return 0;
         };
         let Some(port) = ports.get_mut(index) else { return 0 };
         let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
-        let mut plain = fast_path.plain_gets(burst, &mut port.requests, region, caps);
+        let mut plain_gets = fast_path.plain_gets(burst, &mut port.request_matcher, region, caps);
         let all = u64::MAX >> (BURST_MAX - burst.len().clamp(1, BURST_MAX));
         // Changes keep their order; and none goes before a read that the stages would ship before it.
-        if plain == all || cpu_only.queued() > 0 || !self.batcher.has_room(burst.len()) {
-            return plain;
+        if plain_gets == all || cpu_only.queued() > 0 || !self.batcher.has_room(burst.len()) {
+            return plain_gets;
         }
-        let mut context = Context { ctx: self.execute.ctx(), counters, region, caps };
-        let answered = fast_path.run_sets(burst, plain, &mut port.requests, &mut context);
-        self.send_fast(burst, index, now_ns, answered, &mut plain);
-        plain
+        let mut parts = Parts { ctx: self.execute.ctx(), counters, region, caps };
+        let answered = fast_path.run_sets(burst, plain_gets, &mut port.request_matcher, &mut parts);
+        self.send_fast(burst, index, now_ns, answered, &mut plain_gets);
+        plain_gets
     }
 
-    /// A burst with plain `get`s, bit n for frame n: they go to the batcher, the others to [`Self::carry_out`]. In their
-    /// order, because a batch that is full is shipped in between.
+    /// A burst with plain `get`s, bit n for frame n: they go to the batcher, the others to
+    /// [`Self::classify_and_pass`]. In their order, because a batch that is full is shipped in between.
     #[inline(never)]
-    pub(super) fn divide(&mut self, burst: &mut Burst, plain: u64, index: usize, now_ns: u64) {
+    pub(super) fn divide(&mut self, burst: &mut Burst, plain_gets: u64, index: usize, now_ns: u64) {
         for (n, frame) in burst.drain(..).enumerate() {
-            if plain >> n & 1 == 1 {
+            if plain_gets >> n & 1 == 1 {
                 self.batch_plain(frame, index, now_ns);
             } else {
-                self.carry_out(frame, index, now_ns);
+                self.classify_and_pass(frame, index, now_ns);
             }
         }
     }
@@ -79,9 +84,9 @@ impl Worker {
         for (index, port) in ports.iter_mut().enumerate() {
             let mark = u8::try_from(index).unwrap_or(u8::MAX);
             let caps = port.tx.caps();
-            let mut context = Context { ctx: execute.ctx(), counters: accounts, region, caps };
-            let of_port = (mark, &mut port.requests);
-            let left = fast_path.answer_located(frames, batch, of_port, &mut context);
+            let mut parts = Parts { ctx: execute.ctx(), counters: accounts, region, caps };
+            let of_port = (mark, &mut port.request_matcher);
+            let left = fast_path.answer_located(frames, batch, of_port, &mut parts);
             let mut replies = Burst::new();
             while frames.len() > left {
                 replies.extend(frames.drain(left.max(frames.len().saturating_sub(BURST_MAX))..));

@@ -1,4 +1,4 @@
-//! The same beside another engine, which reports right locations, wrong ones and none, some time after.
+//! The same with an offload that reports right locations, wrong ones and none, some time after.
 
 use crate::random::{Random, corpus};
 use crate::world::{Sent, Tuning, World, udp_of};
@@ -6,7 +6,7 @@ use crate::{CLIENT, datagram, packets, set};
 use dataplane::stages::batch::{BatchMode, BatchPolicy};
 use dataplane::stages::engine::cpu_engine::{keys, read};
 use dataplane::stages::engine::dispatch::{Offloading, is_look_up};
-use dataplane::stages::fast_path::PlainMode;
+use dataplane::stages::fast_path::FastPathMode;
 use driver_shim::TxCaps;
 use gpu::{
     Batch, Column, Engine, Entry, EntryFlags, Hint, Outcome, ReqDesc, RowFacts, Verb, Verdict,
@@ -192,8 +192,8 @@ impl Engine for Reporter {
 /// fill in the middle of a burst.
 type Batches = (usize, BatchMode, bool);
 
-fn beside(
-    plain_mode: PlainMode,
+fn with_offload(
+    fast_path: FastPathMode,
     caps: TxCaps,
     seed: u64,
     (size, mode, whole): Batches,
@@ -202,7 +202,7 @@ fn beside(
     let batch = BatchPolicy { size, mode, in_flight_max: PLACES, ..BatchPolicy::default() };
     let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
     let tuning = Tuning { cas_enabled: true, is_odd: fault == Fault::None };
-    World::tuned(config, Dialects::Auto, (plain_mode, tuning), caps, batch, |store, sent| {
+    World::tuned(config, Dialects::Auto, (fast_path, tuning), caps, batch, |store, sent| {
         let (sent, store) = (Arc::clone(sent), Arc::clone(store));
         let has = VecDeque::new();
         let (random, told, open) = (Random::new(seed), 0, true);
@@ -214,9 +214,9 @@ fn beside(
     })
 }
 
-const MODES: [PlainMode; 3] = [PlainMode::Off, PlainMode::Vector, PlainMode::Portable];
+const MODES: [FastPathMode; 3] = [FastPathMode::Off, FastPathMode::Vector, FastPathMode::Portable];
 
-/// What another engine's work comes to, beside what [`World::counted`] has.
+/// What the offload's work comes to, beside what [`World::counted`] has.
 ///
 /// Plain sets are a batch of their own on the fast path, so batches are not compared.
 fn counted(world: &mut World) -> (Vec<String>, [u64; 8]) {
@@ -245,7 +245,7 @@ fn counted_of_clients(world: &mut World) -> (Vec<String>, [u64; 8]) {
 fn compare(seed: u64, caps: TxCaps, batch: Batches) {
     let corpus = corpus();
     let mut random = Random::new(seed);
-    let mut worlds = MODES.map(|mode| beside(mode, caps, seed, batch, Fault::None));
+    let mut worlds = MODES.map(|mode| with_offload(mode, caps, seed, batch, Fault::None));
     let (mut sent, mut bursts) = (0, 0);
     while sent < packets() / 5 {
         let n = 1 + random.below(64);
@@ -317,7 +317,13 @@ fn a_read_sees_the_write_before_it() {
     let get = || datagram(CLIENT, b"get a\r\n");
     for (size, seed) in (0..40).map(|n| ([2, 3, 5, 64][n % 4], n as u64)) {
         let mut worlds = MODES.map(|m| {
-            beside(m, TxCaps::default(), seed, (size, BatchMode::Adaptive, false), Fault::None)
+            with_offload(
+                m,
+                TxCaps::default(),
+                seed,
+                (size, BatchMode::Adaptive, false),
+                Fault::None,
+            )
         });
         for world in &mut worlds {
             world.ask(&[set("a", "old", "")]);
@@ -340,8 +346,8 @@ fn a_faulty_engine_loses_its_batches() {
     for fault in
         [Fault::KeyShort, Fault::KeyElsewhere, Fault::TextShort, Fault::TwoKeys, Fault::OtherVerb]
     {
-        let mut world = beside(
-            PlainMode::Vector,
+        let mut world = with_offload(
+            FastPathMode::Vector,
             TxCaps::default(),
             1,
             (64, BatchMode::Adaptive, false),
