@@ -6,13 +6,13 @@ use appliance::host::check::{self, CheckReport, Host, Wants};
 use appliance::host::machine::{self, Machine};
 use appliance::host::pci::PciAddress;
 use appliance::observe::{capture, report, terminal};
-use appliance::process::output::Bounded;
+use appliance::process::output::{self, Log};
 use appliance::process::pid_file::PidFile;
 use appliance::process::privileges::{self, Identity};
 use appliance::process::sandbox::{self, Needs};
 use appliance::process::{allocator, daemon, log, service, signals};
 use appliance::serve::credentials::Credentials;
-use appliance::serve::sockets;
+use appliance::serve::sockets::{self, SocketError};
 use appliance::serve::tls::Certificates;
 use appliance::startup::flags::{Asked, Cli, Command, Energy, ServeFlags};
 use appliance::startup::plan::Plan;
@@ -69,14 +69,16 @@ fn main() -> ExitCode {
         }
         Command::Unbind { nic } => tell(&nic, bind::unbind(&Host::this(), &nic)),
     };
-    match done {
+    let code = match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             complain(format_args!("gnomon: {error}\n"));
             ExitCode::FAILURE
         }
-    }
+    };
+    output::settle();
+    code
 }
 
 fn printed(text: &[u8]) -> ExitCode {
@@ -108,7 +110,8 @@ fn examine(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
             findings.extend(plan.profile().map(check::profile));
             findings.push(check::flags(named(&plan).map(|_| ())));
             let free = sockets::probe(&plan).and_then(|()| sockets::probe_udp(&mut plan));
-            findings.push(check::addresses(free));
+            let may_be_ours = free.as_ref().is_err_and(SocketError::is_in_use);
+            findings.push(check::addresses(free, may_be_ours));
         }
         Err(error) => findings.push(check::flags(Err(error))),
     }
@@ -124,6 +127,7 @@ fn named(plan: &Plan) -> Result<Named, Box<dyn Error>> {
     let credentials = plan.clients.auth_file.as_deref().map(Credentials::load).transpose()?;
     let certificates = plan.tls.as_ref().map(Certificates::load).transpose()?;
     let identity = plan.process.user.as_deref().map(Identity::find).transpose()?.flatten();
+    plan.process.pid_file.as_deref().map(PidFile::may_be).transpose()?;
     Ok((credentials, certificates, identity))
 }
 
@@ -212,6 +216,7 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         true => sandbox::enter(&Needs::of(&plan, built.driver_dir())),
         false => sandbox::none(),
     };
+    output::begin().map_err(|e| format!("cannot start a thread for the log: {e}"))?;
     if !allocator::recover() {
         return Err("there is no memory left to serve with: lower -m, or raise the limit".into());
     }
@@ -221,23 +226,26 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     }
     let ready = appliance.ready(&plan);
     // A closed standard output is no reason to stop serving.
-    let _ = say(flags.json, &ready);
+    let _ = line(flags.json, &ready).and_then(output::within);
     if let Some(nowhere) = nowhere {
         daemon::settle(&nowhere, flags.verbose > 0)?;
     }
     service::ready(&format!("{ready}"));
     let report = run::serve(appliance, &signals);
-    let _ = say(flags.json, &report);
+    let _ = line(flags.json, &report).and_then(output::within);
     Ok(report.is_good())
 }
 
 /// To standard error. A closed standard error is no reason to end.
 fn complain(text: std::fmt::Arguments<'_>) {
-    let _ = Bounded(std::io::stderr()).write_all(text.to_string().as_bytes());
+    let _ = Log.write_all(text.to_string().as_bytes());
 }
 
 /// One line of JSON, or text.
 fn say<T: serde::Serialize + std::fmt::Display>(json: bool, what: &T) -> std::io::Result<()> {
-    let text = if json { serde_json::to_string(what)? } else { what.to_string() };
-    Bounded(std::io::stdout()).write_all(format!("{text}\n").as_bytes())
+    std::io::stdout().write_all(line(json, what)?.as_bytes())
+}
+
+fn line<T: serde::Serialize + std::fmt::Display>(json: bool, what: &T) -> std::io::Result<String> {
+    Ok(if json { serde_json::to_string(what)? + "\n" } else { format!("{what}\n") })
 }

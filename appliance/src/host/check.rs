@@ -136,15 +136,16 @@ pub fn flags<E: fmt::Display>(plan: Result<(), E>) -> Finding {
     }
 }
 
-/// Whether the kernel's addresses of the plan are free. Those of an appliance that runs already are its own.
-pub fn addresses<E: fmt::Display>(free: Result<(), E>) -> Finding {
+/// Whether the kernel's addresses of the plan are free. An appliance that runs already may have them.
+pub fn addresses<E: fmt::Display>(free: Result<(), E>, may_be_ours: bool) -> Finding {
     const WHAT: &str = "addresses";
     match free {
         Ok(()) => Finding::pass(WHAT, "free"),
-        Err(error) => {
+        Err(error) if may_be_ours => {
             let fix = "nothing, if this very appliance is running already";
             Finding::warn(WHAT, error.to_string(), fix)
         }
+        Err(error) => Finding { fix: None, ..Finding::fail(WHAT, error.to_string(), "") },
     }
 }
 

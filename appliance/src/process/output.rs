@@ -1,38 +1,33 @@
-//! Standard output and standard error, as far as they are taken.
+//! What a server says on standard output and standard error, which nothing waits for.
 //!
-//! In: what is said. Out: it is written, unless it would have to wait for long: a pipe or a terminal whose reader has
-//! stopped reading is waited for once, and until it reads again not at all. What cannot be written is lost, and the
-//! server goes on. Fails: with what was lost.
+//! In: lines. Out: from [`begin`] on a thread writes those of standard error, so that a reader that is slow, or has
+//! stopped, holds up nobody else; what its queue has no space for is lost. Before, and with [`within`] for the few
+//! lines on standard output, who writes waits. Fails: with what the stream says, or because it took too long.
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::unistd;
-use std::io;
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, Write};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// How long a reader is waited for, in milliseconds.
-const WAIT_MS: u16 = 500;
-/// A pipe that is ready takes so many bytes at once (`PIPE_BUF`).
-const PIECE_BYTES: usize = 4096;
+/// Lines that may wait to be written.
+const LINES_MAX: usize = 1024;
+/// How long is waited for a reader where nothing else can be done.
+const WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// The last wait ended without room.
-static STALLED: AtomicBool = AtomicBool::new(false);
+static LOG: OnceLock<Queue> = OnceLock::new();
 
-/// Writes to a stream without waiting for long.
-#[derive(Debug)]
-pub struct Bounded<S>(pub S);
+/// Standard error: the writer of each line.
+#[derive(Debug, Clone, Copy)]
+pub struct Log;
 
-impl<S: AsFd> io::Write for Bounded<S> {
+impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let stream = self.0.as_fd();
-        let most = if STALLED.load(Ordering::Relaxed) { 0 } else { WAIT_MS };
-        let mut wanted = [PollFd::new(stream, PollFlags::POLLOUT)];
-        let stalled = poll(&mut wanted, PollTimeout::from(most))? == 0;
-        STALLED.store(stalled, Ordering::Relaxed);
-        if stalled {
-            return Err(io::ErrorKind::TimedOut.into());
+        match LOG.get() {
+            Some(queue) => queue.add(bytes),
+            None => return io::stderr().write(bytes),
         }
-        Ok(unistd::write(stream, bytes.get(..PIECE_BYTES).unwrap_or(bytes))?)
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -40,35 +35,117 @@ impl<S: AsFd> io::Write for Bounded<S> {
     }
 }
 
+/// From now on a thread writes to standard error.
+///
+/// # Errors
+/// There is no thread to be had.
+pub fn begin() -> io::Result<()> {
+    let _ = LOG.set(Queue::to(io::stderr())?);
+    Ok(())
+}
+
+/// Waits until all lines so far are written, but not for long.
+pub fn settle() {
+    if let Some(queue) = LOG.get() {
+        queue.settle();
+    }
+}
+
+/// Writes to standard output, but not for long.
+///
+/// # Errors
+/// That of standard output, or it took too long: it may be written later.
+pub fn within(text: String) -> io::Result<()> {
+    let (done, waits) = sync_channel(1);
+    thread::Builder::new().name("stdout".to_owned()).spawn(move || {
+        let mut out = io::stdout().lock();
+        let _ = done.send(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+    })?;
+    waits.recv_timeout(WAIT_MAX).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// Lines on their way to a stream.
+#[derive(Debug)]
+struct Queue(SyncSender<Piece>);
+
+#[derive(Debug)]
+enum Piece {
+    Line(Box<[u8]>),
+    /// All before it is written: says so.
+    Settled(SyncSender<()>),
+}
+
+impl Queue {
+    fn to(stream: impl Write + Send + 'static) -> io::Result<Self> {
+        let (queue, pieces) = sync_channel(LINES_MAX);
+        thread::Builder::new().name("stderr".to_owned()).spawn(move || write(pieces, stream))?;
+        Ok(Self(queue))
+    }
+
+    fn add(&self, line: &[u8]) {
+        let _ = self.0.try_send(Piece::Line(line.into()));
+    }
+
+    fn settle(&self) {
+        let until = Instant::now() + WAIT_MAX;
+        let (done, waits) = sync_channel(1);
+        let mut last = Piece::Settled(done);
+        while let Err(TrySendError::Full(piece)) = self.0.try_send(last) {
+            if Instant::now() > until {
+                return;
+            }
+            last = piece;
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = waits.recv_timeout(until.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Writes what comes. What cannot be written is lost, and nothing else.
+fn write(pieces: Receiver<Piece>, mut stream: impl Write) {
+    for piece in pieces {
+        let _ = match piece {
+            Piece::Line(line) => stream.write_all(&line),
+            Piece::Settled(done) => done.send(()).map_err(io::Error::other),
+        };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
-    use std::time::{Duration, Instant};
+    use std::io::Read;
 
     #[test]
-    fn a_reader_that_stops_is_waited_for_once() {
+    fn a_reader_that_stops_holds_up_nothing() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let mut bounded = Bounded(&writer);
-        let (line, mut taken) = ([b'x'; 10_000], 0);
+        let queue = Queue::to(writer).unwrap();
+        let line = [b'x'; 1000];
         let begun = Instant::now();
-        while let Ok(n) = bounded.write(&line) {
-            taken += n;
+        for _ in 0..10 * LINES_MAX {
+            queue.add(&line);
         }
+        assert!(begun.elapsed() < WAIT_MAX, "{:?}", begun.elapsed());
+        let begun = Instant::now();
+        queue.settle();
         let waited = begun.elapsed();
-        assert!(waited >= Duration::from_millis(WAIT_MS.into()), "{waited:?}");
-        let begun = Instant::now();
-        for _ in 0..1000 {
-            assert_eq!(bounded.write_all(&line).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(waited >= WAIT_MAX && waited < 4 * WAIT_MAX, "{waited:?}");
+        // Who reads again gets what waited, whole, and what comes then.
+        let all = thread::spawn(move || {
+            let mut all = Vec::new();
+            reader.read_to_end(&mut all).unwrap();
+            all
+        });
+        while begun.elapsed() < 20 * WAIT_MAX
+            && queue.0.try_send(Piece::Line((*b"end").into())).is_err()
+        {
+            thread::yield_now();
         }
-        assert!(begun.elapsed() < Duration::from_millis(WAIT_MS.into()), "{:?}", begun.elapsed());
-        // Who reads again misses what was lost, and no more.
-        reader.read_exact(&mut vec![0; taken]).unwrap();
-        bounded.write_all(b"again").unwrap();
-        let mut said = [0; 5];
-        reader.read_exact(&mut said).unwrap();
-        assert_eq!(&said, b"again");
-        drop(reader);
-        assert_eq!(bounded.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        queue.settle();
+        drop(queue);
+        let all = all.join().unwrap();
+        assert!(all.ends_with(b"xend") && all.len() > LINES_MAX * line.len(), "{}", all.len());
+        assert!(all.len() < 2 * LINES_MAX * line.len(), "{}", all.len());
+        assert_eq!((all.len() - 3) % line.len(), 0);
     }
 }

@@ -3,8 +3,8 @@
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// A file that could not be written.
@@ -22,29 +22,42 @@ pub struct PidFileError {
 pub struct PidFile(PathBuf);
 
 impl PidFile {
+    /// Looks whether the file can have that name, and touches nothing.
+    ///
+    /// # Errors
+    /// There is no such directory, or something else is there: a device or a socket would be lost, and a FIFO
+    /// waited for.
+    pub fn may_be(path: &Path) -> Result<(), PidFileError> {
+        let source = match fs::metadata(path) {
+            Ok(there) if there.is_file() => return Ok(()),
+            Ok(_) => io::Error::other("it is there, and is no file"),
+            Err(_) if path.parent().is_some_and(Path::is_dir) => return Ok(()),
+            Err(error) => error,
+        };
+        Err(PidFileError { path: path.to_owned(), source })
+    }
+
     /// Writes the process's number to the file, which appears whole. Warns where that of another process that runs
     /// is lost.
     ///
     /// # Errors
     /// The OS error, or something else has that name.
     pub fn write(path: &Path) -> Result<Self, PidFileError> {
-        let failed = |source| PidFileError { path: path.to_owned(), source };
-        // A device or a socket would be lost, and a FIFO waited for.
-        if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-            return Err(failed(io::Error::other("it is there, and is no file")));
-        }
+        Self::may_be(path)?;
         if let Some(pid) = running(path) {
             tracing::warn!(path = %path.display(), pid, "the pid file named a process that runs");
         }
         let mut beside = path.as_os_str().to_owned();
-        beside.push(".tmp");
-        fs::write(&beside, own())
+        beside.push(format!(".{}", std::process::id()));
+        // Whatever has that name is not ours.
+        File::create_new(&beside)
+            .and_then(|mut file| file.write_all(own().as_bytes()))
             .and_then(|()| fs::rename(&beside, path))
             .inspect_err(|_| {
                 // What a full disk took of it.
                 let _ = fs::remove_file(&beside);
             })
-            .map_err(failed)?;
+            .map_err(|source| PidFileError { path: path.to_owned(), source })?;
         Ok(Self(path.to_owned()))
     }
 }

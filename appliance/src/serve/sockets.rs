@@ -51,6 +51,13 @@ pub enum SocketError {
     Other { protocol: &'static str, address: SocketAddr, source: io::Error },
 }
 
+impl SocketError {
+    /// Whether another process has it.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, Self::InUse { .. } | Self::UnixInUse { .. })
+    }
+}
+
 /// Root makes the socket before it becomes another user.
 fn for_root(source: &io::Error) -> &'static str {
     match source.kind() {

@@ -210,3 +210,31 @@ fn prefixes_end_where_they_are_told_to() {
     c.expect("flush_prefix a\r\n", "OK\r\n");
     c.expect("get a|b a:b\r\n", "VALUE a:b 0 1\r\ny\r\nEND\r\n");
 }
+
+#[test]
+fn what_a_connection_waits_for_is_shown() {
+    let server = Server::start(&["-m", "8", "-t", "1"]);
+    let mut asks = Tcp::connect(server.tcp());
+    let mut state = |of: &Tcp| {
+        let peer = format!("tcp:{}\r\n", of.0.local_addr().unwrap());
+        let page = asks.until_end("stats conns\r\n");
+        let row = page.lines().find(|row| format!("{row}\r\n").ends_with(&peer)).unwrap();
+        let fd = row.strip_prefix("STAT ").unwrap().split(':').next().unwrap();
+        let row = page.lines().find_map(|row| row.strip_prefix(&format!("STAT {fd}:state ")));
+        row.unwrap().to_owned()
+    };
+    let mut c = Tcp::connect(server.tcp());
+    c.expect("get a\r\n", "END\r\n");
+    let deadline = Instant::now() + SOON;
+    for (sent, wanted) in [
+        ("", "conn_read"),
+        ("set a x 0 10\r\nabc", "conn_swallow"),
+        ("defghij\r\nset b 0 0 10\r\nabc", "conn_nread"),
+        ("defghij\r\n", "conn_read"),
+    ] {
+        c.send(sent);
+        while state(&c) != wanted {
+            assert!(Instant::now() < deadline, "{wanted}: {}", state(&c));
+        }
+    }
+}

@@ -11,6 +11,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 /// A process that is nobody's child, ended with the test.
@@ -55,13 +56,11 @@ pub(crate) fn status(of: &Path, line: &str) -> String {
 
 #[test]
 fn a_log_that_nobody_reads_holds_up_nothing() {
-    let (dir, (_reader, mut full)) = (Tree::empty("unread"), std::io::pipe().unwrap());
+    let (dir, (reader, mut full)) = (Tree::empty("unread"), std::io::pipe().unwrap());
     let port_file = dir.path("ports");
-    // As much as a pipe takes.
-    full.write_all(&[b'x'; 1 << 16]).unwrap();
     let mut command = gnomon();
     command.args(["-vv", "-p", "-1", "-U", "0", "-m", "8"]).stderr(full.try_clone().unwrap());
-    command.env("MEMCACHED_PORT_FILENAME", &port_file).stdout(full);
+    command.env("MEMCACHED_PORT_FILENAME", &port_file).stdout(full.try_clone().unwrap());
     let mut child = command.spawn().unwrap();
     let pid = Pid::from_raw(child.id().try_into().unwrap());
     let end = Daemon(pid);
@@ -74,13 +73,23 @@ fn a_log_that_nobody_reads_holds_up_nothing() {
         }
     };
     let port: u16 = ports.strip_prefix("TCP INET: ").unwrap().trim().parse().unwrap();
+    // Until the pipe takes no more: it ends with the reader.
+    let (wrote, writes) = channel();
+    let filler = std::thread::spawn(move || {
+        while full.write_all(&[b'x'; 512]).is_ok() {
+            let _ = wrote.send(());
+        }
+    });
+    while writes.recv_timeout(Duration::from_millis(200)).is_ok() {}
     // Each of them is logged, twice.
-    for _ in 0..50 {
+    for _ in 0..1000 {
         let mut c = Tcp::connect(([127, 0, 0, 1], port).into());
         c.expect("set k 0 0 1\r\nv\r\n", "STORED\r\n");
     }
     end.stop();
     assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop((reader, command));
+    filler.join().unwrap();
 }
 
 #[test]

@@ -73,9 +73,17 @@ fn check_names_what_a_start_would_stumble_over() {
     assert!(text(&out.stdout).contains(&said), "{}", text(&out.stdout));
     // The port may be this very appliance's.
     assert_eq!(out.status.code(), Some(0));
-    let out = run(&["check", "-p", "-1", "-U", "0", "-Y", "/none/users"]);
-    assert!(text(&out.stdout).contains("FAIL  flags       cannot read"), "{}", text(&out.stdout));
-    assert_eq!(out.status.code(), Some(1));
+    for (flag, value, said) in [
+        ("-Y", "/none/users", "FAIL  flags       cannot read"),
+        ("-P", "/none/pid", "FAIL  flags       cannot write the pid file /none/pid: No such file"),
+        ("-P", "/", "FAIL  flags       cannot write the pid file /: it is there, and is no file"),
+        ("-s", "/none/socket", "FAIL  addresses   cannot listen on the Unix socket /none/socket"),
+        ("-l", "192.0.2.1", "FAIL  addresses   TCP 192.0.2.1:"),
+    ] {
+        let out = run(&["check", "-p", &port, "-U", "0", flag, value]);
+        assert!(text(&out.stdout).contains(said), "{}", text(&out.stdout));
+        assert_eq!(out.status.code(), Some(1));
+    }
 }
 
 #[test]

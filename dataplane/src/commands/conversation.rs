@@ -322,12 +322,12 @@ impl Conversation {
         let mut block = RefusedBlock { left, reply: Vec::new() };
         let mut reply = Buffer::new(&mut block.reply, usize::MAX);
         execute(ctx, command, &mut reply);
-        let is_kept = reply.finish();
-        if !is_kept {
+        if !reply.finish() {
             ctx.observer.ops.malloc_fails.inc();
+            return false;
         }
         self.refused = Some(Box::new(block));
-        is_kept
+        true
     }
 
     /// Keeps what is left of a command that is answered in part, the line of which stands at the start of the input.

@@ -47,7 +47,7 @@ fn process(server: &Server, rows: &mut impl Rows) {
     rows.row("version", &server.version);
     // Not memcached's: what really answers.
     rows.row("gnomon_version", &env!("CARGO_PKG_VERSION"));
-    // There is no libevent here, and tools expect the row, and a number in it.
+    // There is no libevent here, and tools expect the row, beginning with a digit.
     rows.row("libevent", &0);
     rows.row("pointer_size", &usize::BITS);
     rows.row("rusage_user", &cpu(|u| u.user_time()));

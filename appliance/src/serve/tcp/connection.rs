@@ -33,6 +33,11 @@ pub(super) struct Dialogue {
 }
 
 impl Dialogue {
+    /// Whether the rest of a refused store's data block is awaited.
+    pub(super) fn is_in_refused(&self) -> bool {
+        self.conversation.unsaid().is_some()
+    }
+
     fn new(shared: &ThreadShared, stream: &Stream) -> Self {
         let mut conversation =
             Conversation::new(shared.item_max_bytes).in_turns_of(shared.requests_per_turn);
@@ -112,7 +117,7 @@ pub(super) async fn converse(
     loop {
         let draining = shared.drain().is_some();
         let in_request = input.is_begun();
-        let in_refused = dialogue.as_ref().is_some_and(|d| d.conversation.unsaid().is_some());
+        let in_refused = dialogue.as_ref().is_some_and(|dialogue| dialogue.is_in_refused());
         let in_part = in_request || in_refused || stream.holds_part();
         if shared.is_over() {
             let cut = in_part || input.has_more(stream);

@@ -17,8 +17,8 @@ use super::shared::End;
 use super::transport::Stream;
 use super::waiting::nap;
 use crate::startup::plan::ClientCerts;
-use dataplane::observe::Conn;
 use dataplane::observe::conns::Address;
+use dataplane::observe::{Conn, ConnState};
 use std::future::Future;
 use std::io;
 use std::mem::replace;
@@ -136,6 +136,8 @@ async fn work(mut standing: Standing, come: io::Result<bool>) -> Option<Standing
         Err(error) => Err(error),
     };
     let Some(result) = result.transpose() else {
+        let in_refused = dialogue.as_ref().is_some_and(|dialogue| dialogue.is_in_refused());
+        conn.set_state(if in_refused { ConnState::Swallowing } else { ConnState::Reading });
         return Some(standing);
     };
     let end = finish(stream, shared, conn, result).await;

@@ -178,12 +178,14 @@ fn look_up(name: &str) -> Result<Vec<IpAddr>, String> {
         return Err(wrong(&"no name"));
     }
     let mut ips = Vec::new();
+    // The scope of a link's own address is lost here: it cannot be listened on.
+    let of_link = |ip: IpAddr| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
     for address in (name, 0).to_socket_addrs().map_err(|e| wrong(&e))? {
-        if !ips.contains(&address.ip()) {
+        if !ips.contains(&address.ip()) && !of_link(address.ip()) {
             ips.push(address.ip());
         }
     }
-    Ok(ips)
+    if ips.is_empty() { Err(wrong(&"it has none but a link's own")) } else { Ok(ips) }
 }
 
 fn is_ours(ip: &IpAddr) -> bool {

@@ -64,8 +64,12 @@ impl Plan {
 
     /// The addresses with TCP, as memcached shows what it was given.
     fn inter(&self) -> String {
-        let mut ips: Vec<_> = self.tcp.iter().map(|t| t.address.ip().to_string()).collect();
-        ips.dedup();
+        let mut ips = Vec::<String>::new();
+        for ip in self.tcp.iter().map(|t| t.address.ip().to_string()) {
+            if !ips.contains(&ip) {
+                ips.push(ip);
+            }
+        }
         if ips.is_empty() { "NULL".to_owned() } else { ips.join(",") }
     }
 

@@ -126,6 +126,8 @@ fn a_memory_file_needs_its_place() {
     assert_eq!(plan("").unwrap().memory_file, None);
     let error = plan("-e /dev/shm/items -P /dev/shm/items").unwrap_err().to_string();
     assert_eq!(error, "-e and -P are both /dev/shm/items: give the pid file another name");
+    assert!(plan("-e /tmp/items -P /tmp/../tmp/items").is_err());
+    assert!(plan("-e /tmp/items -P /tmp/pid").is_ok());
     // Items, and 2 MB that say what they are.
     assert!(plan("-e /x -m 4095").is_ok(), "whole pages");
     let error = plan("-e /dev/shm/items -m 4096").unwrap_err().to_string();
