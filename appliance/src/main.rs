@@ -216,7 +216,8 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         true => sandbox::enter(&Needs::of(&plan, built.driver_dir())),
         false => sandbox::none(),
     };
-    output::begin().map_err(|e| format!("cannot start a thread for the log: {e}"))?;
+    output::begin(plan.cpus_of(plan.control_cpu))
+        .map_err(|e| format!("cannot start a thread for the log: {e}"))?;
     if !allocator::recover() {
         return Err("there is no memory left to serve with: lower -m, or raise the limit".into());
     }

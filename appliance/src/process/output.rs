@@ -1,9 +1,10 @@
 //! What a server says on standard output and standard error, which nothing waits for.
 //!
 //! In: lines. Out: from [`begin`] on a thread writes those of standard error, so that a reader that is slow, or has
-//! stopped, holds up nobody else; what its queue has no space for is lost. Before, and with [`within`] for the few
+//! stopped, holds up nothing else; what its queue has no space for is lost. Before, and with [`within`] for the few
 //! lines on standard output, who writes waits. Fails: with what the stream says, or because it took too long.
 
+use crate::host::affinity;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -35,12 +36,12 @@ impl Write for Log {
     }
 }
 
-/// From now on a thread writes to standard error.
+/// From now on a thread on these CPUs writes to standard error.
 ///
 /// # Errors
 /// There is no thread to be had.
-pub fn begin() -> io::Result<()> {
-    let _ = LOG.set(Queue::to(io::stderr())?);
+pub fn begin(cpus: Vec<usize>) -> io::Result<()> {
+    let _ = LOG.set(Queue::to(io::stderr(), cpus)?);
     Ok(())
 }
 
@@ -76,9 +77,12 @@ enum Piece {
 }
 
 impl Queue {
-    fn to(stream: impl Write + Send + 'static) -> io::Result<Self> {
+    fn to(stream: impl Write + Send + 'static, cpus: Vec<usize>) -> io::Result<Self> {
         let (queue, pieces) = sync_channel(LINES_MAX);
-        thread::Builder::new().name("stderr".to_owned()).spawn(move || write(pieces, stream))?;
+        thread::Builder::new().name("stderr".to_owned()).spawn(move || {
+            affinity::keep_on(&cpus);
+            write(pieces, stream);
+        })?;
         Ok(Self(queue))
     }
 
@@ -119,7 +123,7 @@ mod tests {
     #[test]
     fn a_reader_that_stops_holds_up_nothing() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let queue = Queue::to(writer).unwrap();
+        let queue = Queue::to(writer, Vec::new()).unwrap();
         let line = [b'x'; 1000];
         let begun = Instant::now();
         for _ in 0..10 * LINES_MAX {
