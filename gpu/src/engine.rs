@@ -116,8 +116,8 @@ pub enum Outcome {
     /// There is a descriptor per entry, and a `Miss` in them means that the host index had no such
     /// key at the time of the look-up, so that no second look-up is needed.
     Final,
-    /// There is a descriptor per entry, from an index that follows the host's: a caller that must be
-    /// sure of a `Miss` reads the host index.
+    /// There is a descriptor per entry, from an index that follows the host's: whether the host has none either is
+    /// to be found out (here `Dispatch::complete` does).
     Replica,
     /// The engine is late, or has failed, and says nothing: the entries are what they were, and
     /// another engine may have the batch.

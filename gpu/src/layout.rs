@@ -39,8 +39,8 @@ impl EntryFlags {
     pub const UDP_GOOD: Self = Self(4);
     /// The source is not trusted: stage 6 bounds its reply. Engines leave it alone.
     pub const LIMITED: Self = Self(8);
-    /// What the request is, but for its checksums, is known: a `get` of one key at the usual place, and nothing
-    /// else. Engines leave it alone.
+    /// What the request is, but for its checksums, is known: a `get` of one key of at most 32 bytes at the usual place, over
+    /// IPv4 without a tag or padding, and nothing else. Engines leave it alone.
     pub const PLAIN: Self = Self(16);
 
     /// Both sets of flags.

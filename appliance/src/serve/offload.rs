@@ -1,6 +1,6 @@
 //! The GPUs beside the CPU: opened, given their indexes and updaters, watched.
 //!
-//! In: a plan that has some, the region and the store. Out: `Beside`, from which each worker gets
+//! In: a plan that has some, the region and the store. Out: `Offloads`, from which each worker gets
 //! an engine on the GPU that is nearest, and updaters, each of which runs on a thread of its own. It keeps nothing from
 //! serving: a GPU that cannot be used is an error only where the flags require one. Each has the whole index: one
 //! that fails leaves its workers to the CPU.
@@ -53,9 +53,9 @@ pub enum OffloadError {
     Store(#[from] StoreError),
 }
 
-/// The GPUs beside the CPU.
+/// The GPUs that work for the CPU.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct Offloads {
     gpus: Vec<Gpu>,
     plan: OffloadPlan,
     forced: bool,
@@ -96,7 +96,7 @@ pub(crate) fn open(
     plan: &Plan,
     region: &Region,
     store: &Arc<Store>,
-) -> Result<(Option<Arc<Beside>>, Vec<Updater>), OffloadError> {
+) -> Result<(Option<Arc<Offloads>>, Vec<Updater>), OffloadError> {
     let Some(offload_plan) = &plan.offload else { return Ok((None, Vec::new())) };
     let forced = plan.engine != Engine::Auto;
     let (mut gpus, mut updaters) = (Vec::new(), Vec::new());
@@ -115,12 +115,12 @@ pub(crate) fn open(
             }
         }
     }
-    let beside = (!gpus.is_empty()).then(|| {
+    let offloads = (!gpus.is_empty()).then(|| {
         store.feed_replicas(gpus.iter().map(|gpu| Arc::clone(&gpu.feed)));
         let (plan, batch_max) = (offload_plan.clone(), plan.batch);
-        Arc::new(Beside { gpus, plan, forced, batch_max })
+        Arc::new(Offloads { gpus, plan, forced, batch_max })
     });
-    Ok((beside, updaters))
+    Ok((offloads, updaters))
 }
 
 impl Gpu {
@@ -192,7 +192,7 @@ impl Gpu {
     }
 }
 
-impl Beside {
+impl Offloads {
     /// The engine of one more worker, which runs on this CPU: on the GPU that has the fewest, of those on its NUMA
     /// node if there are any. A GPU that fails now, having worked a moment ago, is given up.
     pub(crate) fn engine(&self, cpu: usize) -> Option<Offloading> {

@@ -2,7 +2,14 @@
 //! `--port` with `--tcp kernel`. Otherwise workers serve the port's TCP (`dataplane::stages::stream`).
 //!
 //! In: bytes of kernel connections. Out: replies, in order. Each thread runs a runtime of its own, with one
-//! store session and one block of counters; connections share nothing else. Threads accept in turn (`accepting`). A connection reads only when everything it owes has been sent, and what it holds
+//! store session and one block of counters; connections share nothing else.
+//!
+//! ```text
+//! accepting ─► served ─► connection::converse ─► Input::receive ─► answer_all ─► shared::answer ─► send
+//!                         └► large: requests and replies of more than a few kilobytes
+//! ```
+//!
+//! Threads accept in turn (`accepting`). A connection reads only when everything it owes has been sent, and what it holds
 //! beyond a few kilobytes is charged to one account (`pool`).
 
 mod accepting;

@@ -52,7 +52,7 @@ pub fn serve(mut appliance: Appliance, signals: &Signals) -> Report {
         appliance.store.housekeep();
         if turn.is_multiple_of(LOOK_TURNS) {
             health.look(appliance.observed(), Instant::now());
-            appliance.beside.iter().for_each(|beside| beside.watch());
+            appliance.offloads.iter().for_each(|offloads| offloads.watch());
         }
         broken = ended(&appliance);
         let tcp_is_well = !appliance.tcp.as_ref().is_some_and(|tcp| tcp.is_broken());

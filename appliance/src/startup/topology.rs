@@ -23,7 +23,7 @@ use crate::process::allocator;
 use crate::process::privileges::{self, Identity, PrivilegeError};
 use crate::process::sandbox;
 use crate::serve::credentials::Credentials;
-use crate::serve::offload::{self, Beside, Facts, OffloadError};
+use crate::serve::offload::{self, Facts, OffloadError, Offloads};
 use crate::serve::ports::{self, Driver, OpenPort, Opened, PortsError};
 use crate::serve::sockets::{Listeners, MetricsListener, SocketFile};
 use crate::serve::tcp::{Source, TcpConfig, TcpError, TcpService};
@@ -155,7 +155,7 @@ pub struct Appliance {
     pub(crate) handshakes: Vec<Running>,
     /// Keep the indexes on the GPUs up to date.
     pub(crate) updaters: Vec<Running>,
-    pub(crate) beside: Option<Arc<Beside>>,
+    pub(crate) offloads: Option<Arc<Offloads>>,
     pub(crate) counters: Vec<Arc<WorkerCounters>>,
     pub(crate) capture_channels: Vec<Arc<Channel>>,
     pub(crate) ports: Vec<OpenPort>,
@@ -291,7 +291,7 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         exception_paths: Vec::new(),
         handshakes: Vec::new(),
         updaters: Vec::new(),
-        beside: None,
+        offloads: None,
         counters: Vec::new(),
         capture_channels: Vec::new(),
         ports: Vec::new(),
@@ -303,8 +303,8 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
     };
     // With several regions the plan has no GPU.
     if let [region] = regions.as_slice() {
-        let (beside, all) = offload::open(plan, region, &store)?;
-        appliance.beside = beside;
+        let (offloads, all) = offload::open(plan, region, &store)?;
+        appliance.offloads = offloads;
         updaters.extend(all.into_iter().enumerate().map(|(n, updater)| {
             let (stop, cpus) = (Arc::clone(&stop), plan.cpus_of(plan.control_cpu));
             Waiting::new(format!("index-updater-{n}"), move || {
@@ -321,18 +321,18 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         stop: &stop,
         credentials: credentials.as_ref(),
         certificates: certificates.as_ref(),
-        beside: appliance.beside.as_ref(),
+        offloads: appliance.offloads.as_ref(),
     }
     .workers(&regions, &mut ports)?;
     (appliance.counters, appliance.capture_channels) = (counters, capture_channels);
-    appliance.beside.iter().for_each(|beside| beside.tell_unused());
+    appliance.offloads.iter().for_each(|offloads| offloads.tell_unused());
     let sockets = ports.iter().flat_map(|port| port.control.sockets());
     sockets.for_each(|socket| server.conns.enter_udp(socket));
     appliance.ports = ports;
     server.tell_engine(Arc::new(Facts {
         engine: plan.engine.name(),
         workers: appliance.counters.clone(),
-        beside: appliance.beside.clone(),
+        offloads: appliance.offloads.clone(),
         rdma: server.rdma.clone(),
     }));
     let tcp = (!listeners.sources.is_empty())
@@ -470,7 +470,7 @@ impl Built {
 /// Figures of the GPUs, and the thread that reads them, where one is in use.
 fn gpu_figures(plan: &Plan, appliance: &Appliance) -> (GpuFigures, Option<Waiting>) {
     let (figures, stop) = (GpuFigures::default(), Arc::clone(&appliance.stop));
-    if appliance.beside.is_none() || !matches!(plan.engine, Engine::Auto | Engine::Gpu) {
+    if appliance.offloads.is_none() || !matches!(plan.engine, Engine::Auto | Engine::Gpu) {
         return (figures, None);
     }
     let (told, cpus) = (figures.clone(), plan.cpus_of(plan.control_cpu));

@@ -7,7 +7,7 @@
 //!
 //! In: a [`Command`], where it is carried out ([`Ctx`]) and where its answer goes. Out: the answer,
 //! and whether the conversation goes on ([`Flow`]). [`Conversation`] does it for the bytes of a
-//! connection, once [`login`] lets it begin; stage 6 (`execute`) for datagrams, whose usual
+//! connection, once [`login`] lets it begin; stage 6 (`stages::execute`, another thing) for datagrams, whose usual
 //! `get` and `set` do not come by here (`fast_path`, `fast_get`, `fast_set`). Never fails: what the store refuses is an answer.
 
 // What carries them out.

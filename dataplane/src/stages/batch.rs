@@ -1,7 +1,7 @@
 //! Stage 4: gathers requests into batches and decides when one goes.
 //!
 //! In: frames that stage 3 found to be requests. Out: a [`Pending`] batch, which owns its frames
-//! until stage 6 has answered them; the engine sees only the metadata. All places are made at
+//! until it goes; the engine sees only the metadata. All places are made at
 //! start-up: when none is free the frame comes back, and the caller drops it as `Overload`.
 //!
 //! Work-conserving (D7): with [`BatchMode::Adaptive`] a batch goes as soon as the engine can take

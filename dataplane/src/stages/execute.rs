@@ -3,7 +3,7 @@
 //! In: a batch that an engine is done with. Out: a [`Reply`] per request that gets one, in the
 //! request's own slot where it fits. Every hint is checked against the item itself (D1): a stale,
 //! torn or wrong one costs a look-up in the host index, never a wrong byte. A miss is a reply.
-//! A plain `get` is answered by `fast_get`, and so is what has a whole reply; the usual `set` by `fast_set`.
+//! A `get` whose descriptor is `READY` is answered by `fast_get`, and so is what has a whole reply; the usual `set` by `fast_set`.
 //! Everything else (descriptors that are `SLOW` or `STRICT_HINTED`, and what `fast_get` cannot answer) goes through the
 //! strict parser and the commands (D3). All end in the same observation. Neither is the stage `fast_path`, which runs before.
 
@@ -84,7 +84,8 @@ impl Execute {
     }
 
     /// Answers a finished batch. `frames` are its, in order, and none is left afterwards. `emit`
-    /// takes each reply with its entry.
+    /// takes each reply with its entry. A batch from a replica is complete: its misses are the host's by now
+    /// (`Dispatch::complete`).
     pub fn answer(
         &mut self,
         frames: &mut Vec<Frame>,

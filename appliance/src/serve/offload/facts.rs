@@ -2,7 +2,7 @@
 //!
 //! In: the workers' counters, and the GPUs in use. Out: rows.
 
-use super::{Beside, Gpu};
+use super::{Gpu, Offloads};
 use dataplane::WorkerCounters;
 use dataplane::observe::EngineFacts;
 use dataplane::rdma::Rdma;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct Facts {
     pub(crate) engine: &'static str,
     pub(crate) workers: Vec<Arc<WorkerCounters>>,
-    pub(crate) beside: Option<Arc<Beside>>,
+    pub(crate) offloads: Option<Arc<Offloads>>,
     /// One-sided reads, where those are answered.
     pub(crate) rdma: Option<Arc<Rdma>>,
 }
@@ -44,8 +44,8 @@ impl EngineFacts for Facts {
             row("rdma_refused", &sum(|c| c.rdma_refused.get()));
             row("rdma_bytes", &sum(|c| c.rdma_bytes.get()));
         }
-        let Some(beside) = &self.beside else { return };
-        let Beside { gpus, plan, .. } = &**beside;
+        let Some(offloads) = &self.offloads else { return };
+        let Offloads { gpus, plan, .. } = &**offloads;
         let names: Vec<String> = gpus.iter().map(|gpu| gpu.offload.card_name()).collect();
         row("gpu", &names.join(", "));
         row("gpu_mode", &plan.mode.name());

@@ -82,13 +82,13 @@ pub(super) async fn finish(
     };
     conn.set_state(ConnState::Closing);
     // On the heap: every connection would have to hold space for it.
-    let _ = timeout(most, Box::pin(part(stream))).await;
+    let _ = timeout(most, Box::pin(take_leave(stream))).await;
     end
 }
 
 /// Ends the connection from our side and reads on until the client has ended it too: closing with
 /// bytes unread would reset it, and take from the client replies that have not arrived yet.
-async fn part(stream: &mut Stream) -> io::Result<()> {
+async fn take_leave(stream: &mut Stream) -> io::Result<()> {
     stream.shutdown()?;
     let mut unwanted = Vec::with_capacity(UNHEARD_BYTES);
     while stream.read_buf(&mut unwanted).await? > 0 {
@@ -172,7 +172,7 @@ pub(super) async fn converse(
             let progress = login.advance(input.unread(), &shared.ops, &mut out);
             input.at += progress.consumed;
             if !login.is_open() {
-                input.settle(stream, &shared.spare_input, false)?;
+                input.end_peek(stream, &shared.spare_input, false)?;
                 if let Some(sent) = send(stream, shared, conn, &mut out)? {
                     large::finish_sending(stream, shared, &mut input, &mut out, sent).await?;
                 }
@@ -217,8 +217,8 @@ async fn answer_all<'s>(
         let room = (&mut *out, pause, most);
         let progress = answer(stream, shared, conversation, input.unread(), room);
         input.at += progress.consumed;
-        let first = progress.more || progress.full || progress.needs > 0;
-        input.settle(stream, &shared.spare_input, first)?;
+        let has_more = progress.more || progress.full || progress.needs > 0;
+        input.end_peek(stream, &shared.spare_input, has_more)?;
         let answered = shared.ops.latency.done();
         let left = send(stream, shared, conn, out)?;
         let ns = u64::try_from(came.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -234,7 +234,7 @@ async fn answer_all<'s>(
         if progress.close {
             return Ok(Some(End::of(conversation)));
         }
-        if first && shared.is_over() {
+        if has_more && shared.is_over() {
             return Ok(Some(End::Cut));
         }
         if progress.needs > 0 {
@@ -246,7 +246,7 @@ async fn answer_all<'s>(
             if let Some(watching) = conversation.take_watching() {
                 return watched(stream, shared, (input, take(out)), watching).await.map(Some);
             }
-        } else if first {
+        } else if has_more {
             // Who takes much gives others a turn, and the buffer for it.
             if progress.more {
                 shared.ops.conn_yields.inc();

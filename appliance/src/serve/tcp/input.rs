@@ -27,7 +27,7 @@ pub(super) struct Spare {
     buffer: Cell<Vec<u8>>,
     /// A larger one is not kept.
     most: usize,
-    /// What the connection that peeks had kept, in its own buffer, until it settles.
+    /// What the connection that peeks had kept, in its own buffer, until the peek ends.
     kept: Cell<Vec<u8>>,
 }
 
@@ -101,7 +101,7 @@ impl Input<'_> {
         .await
     }
 
-    /// The same, but what has come stays in the socket, too, until [`Self::settle`].
+    /// The same, but what has come stays in the socket, too, until [`Self::end_peek`].
     fn poll_peek(
         &mut self,
         stream: &Stream,
@@ -125,13 +125,18 @@ impl Input<'_> {
     }
 
     /// After a peek: reads what was used up. The rest of a small request stays in the socket, where
-    /// nothing else is to be done `first`; all else is read.
-    pub(super) fn settle(&mut self, stream: &Stream, spare: &Spare, first: bool) -> io::Result<()> {
+    /// nothing of it is to be answered now (`has_more`); all else is read.
+    pub(super) fn end_peek(
+        &mut self,
+        stream: &Stream,
+        spare: &Spare,
+        has_more: bool,
+    ) -> io::Result<()> {
         if !replace(&mut self.peeked, false) {
             return Ok(());
         }
         let kept = spare.kept.take();
-        let stays = !first && self.unread().len() <= SMALL_BYTES;
+        let stays = !has_more && self.unread().len() <= SMALL_BYTES;
         let till = if stays { self.at.max(kept.len()) } else { self.bytes.len() };
         stream.read_exact(self.bytes.get_mut(kept.len()..till).unwrap_or_default())?;
         if stays {
@@ -341,7 +346,7 @@ mod tests {
         assert_eq!(peeked(&mut input, &stream, &spare), Some(Some(12)));
         assert_eq!(input.unread(), b"kept one, a part");
         // Nothing is used up: what was kept is as before, in a buffer of its own.
-        input.settle(&stream, &spare, false).unwrap();
+        input.end_peek(&stream, &spare, false).unwrap();
         assert!(input.is_begun() && stream.has_unread(0) && !input.has_more(&stream));
         assert_eq!((input.unread(), input.bytes.capacity()), (&b"kept"[..], 4));
         assert_eq!(peeked(&mut input, &stream, &spare), None, "nothing new");
@@ -350,20 +355,20 @@ mod tests {
         assert_eq!(peeked(&mut input, &stream, &spare), Some(Some(4)), "what is new");
         assert_eq!(input.unread(), b"kept one, a part and");
         input.at = "kept one,".len();
-        input.settle(&stream, &spare, false).unwrap();
+        input.end_peek(&stream, &spare, false).unwrap();
         assert!(input.is_begun() && input.unread().is_empty());
         // Where something else is done first, all is read; and so is what is not small.
         client.write_all(b" more").await.unwrap();
         stream.readable().await.unwrap();
         assert_eq!(peeked(&mut input, &stream, &spare), Some(Some(5)));
-        input.settle(&stream, &spare, true).unwrap();
+        input.end_peek(&stream, &spare, true).unwrap();
         assert_eq!((input.unread(), stream.has_unread(0)), (&b" a part and more"[..], false));
         input.at = input.bytes.len();
         input.rest(&spare).unwrap();
         client.write_all(&[7; SMALL_BYTES + 1]).await.unwrap();
         stream.readable().await.unwrap();
         assert_eq!(peeked(&mut input, &stream, &spare), Some(Some(SMALL_BYTES + 1)));
-        input.settle(&stream, &spare, false).unwrap();
+        input.end_peek(&stream, &spare, false).unwrap();
         assert_eq!((input.unread().len(), stream.has_unread(0)), (SMALL_BYTES + 1, false));
         input.at = input.bytes.len();
         input.rest(&spare).unwrap();
@@ -371,7 +376,7 @@ mod tests {
         client.write_all(b"half").await.unwrap();
         stream.readable().await.unwrap();
         assert_eq!(peeked(&mut input, &stream, &spare), Some(Some(4)));
-        input.settle(&stream, &spare, false).unwrap();
+        input.end_peek(&stream, &spare, false).unwrap();
         assert_eq!(peeked(&mut input, &stream, &spare), None);
         drop(client);
         let come = poll_fn(|cx| input.poll_peek(&stream, &spare, cx)).await.unwrap();

@@ -6,7 +6,7 @@
 use super::{Waiting, streams};
 use crate::host::affinity;
 use crate::serve::credentials::Credentials;
-use crate::serve::offload::{Beside, IN_FLIGHT_MAX};
+use crate::serve::offload::{IN_FLIGHT_MAX, Offloads};
 use crate::serve::ports::{Driver, OpenPort};
 use crate::serve::tls::Certificates;
 use crate::startup::flags::Energy;
@@ -39,7 +39,7 @@ pub(super) struct Making<'a> {
     pub(super) credentials: Option<&'a Arc<Credentials>>,
     pub(super) certificates: Option<&'a Arc<Certificates>>,
     /// The GPU, where there is one region.
-    pub(super) beside: Option<&'a Arc<Beside>>,
+    pub(super) offloads: Option<&'a Arc<Offloads>>,
 }
 
 /// Workers, in the order of their numbers.
@@ -109,7 +109,7 @@ impl Making<'_> {
     }
 
     fn worker(&self, post: Post<'_>, shared: &Shared, made: &mut Made) -> Result<(), StoreError> {
-        let Self { plan, store, beside, .. } = *self;
+        let Self { plan, store, offloads, .. } = *self;
         let Shared { workers, policy, filter } = shared;
         let Post { region, ports, cpu } = post;
         let n = made.counters.len();
@@ -125,7 +125,7 @@ impl Making<'_> {
             group: cpu_engine::GROUP_DEFAULT,
             batch: batch_policy(plan),
             policy: *policy,
-            offload: beside.and_then(|beside| beside.engine(cpu)),
+            offload: offloads.and_then(|offloads| offloads.engine(cpu)),
             streams,
             fast_path: FastPathMode::Vector,
         });

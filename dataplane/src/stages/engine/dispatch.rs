@@ -2,8 +2,8 @@
 //!
 //! In: batches as the batcher has them. Out: the same with descriptors, from the CPU engine or from
 //! the offload, another engine that works at the same time, a GPU's mostly. Work-conserving (D7): few
-//! requests, and the GPU idle: the CPU has them at once. Otherwise a free place of the GPU takes all that
-//! is queued. Otherwise they gather, and the CPU takes them when the batch is full or the wait is long.
+//! requests, and the GPU idle, or what would spare the CPU less than handing it over costs: the CPU has them at once.
+//! Otherwise a free place of the GPU takes all that is queued. Otherwise they gather, and the CPU takes them when the batch is full or the wait is long.
 //! What is few is found out while it runs (`cost.rs`). The offload is never trusted with more than speed:
 //! its descriptors are validated, now and then in full ([`CpuEngine::confirms`]), and the batches that it
 //! loses are done by the CPU engine at once. The CPU engine also completes what it did: keys that its index
