@@ -1,4 +1,4 @@
-//! What a server says on standard output and standard error, which nothing waits for.
+//! What a server says on standard output and standard error, without waiting long for a reader.
 //!
 //! In: lines. Out: from [`begin`] on a thread writes those of standard error, so that a reader that is slow, or has
 //! stopped, holds up nothing else; what its queue has no space for is lost. Before, and with [`within`] for the few

@@ -49,15 +49,16 @@ impl PidFile {
         }
         let mut beside = path.as_os_str().to_owned();
         beside.push(format!(".{}", std::process::id()));
-        // Whatever has that name is not ours.
-        File::create_new(&beside)
-            .and_then(|mut file| file.write_all(own().as_bytes()))
+        let failed = |source| PidFileError { path: path.to_owned(), source };
+        // Whatever has that name is not ours, and stays.
+        let mut file = File::create_new(&beside).map_err(failed)?;
+        file.write_all(own().as_bytes())
             .and_then(|()| fs::rename(&beside, path))
             .inspect_err(|_| {
                 // What a full disk took of it.
                 let _ = fs::remove_file(&beside);
             })
-            .map_err(|source| PidFileError { path: path.to_owned(), source })?;
+            .map_err(failed)?;
         Ok(Self(path.to_owned()))
     }
 }
@@ -111,6 +112,10 @@ mod tests {
         }
         drop(file);
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n", "another process's");
+        let taken = t.0.join(format!("taken.{}", std::process::id()));
+        fs::write(&taken, "another's").unwrap();
+        assert!(PidFile::write(&t.0.join("taken")).is_err());
+        assert_eq!(fs::read_to_string(&taken).unwrap(), "another's");
         drop(UnixListener::bind(t.0.join("socket")).unwrap());
         for (path, said) in
             [("none/pid", "No such file"), ("", "is no file"), ("socket", "is no file")]
