@@ -197,6 +197,22 @@ divided() {
       echo \$(cat \$task/comm) \$(sed -n 's/^Cpus_allowed_list:\t//p' \$task/status)
     done | grep ^worker- | sort | tr '\n' ' ' | tee /dev/stderr | grep -x 'worker-0 0 worker-1 1 '"
   over_tcp "$nic: divided: sets and gets over TCP" "$v4"
+  # A GPU's kernels, run by the guest's own CPUs: one for each node.
+  check "$nic: divided, with a GPU on each node, it starts" guest 180 "
+    printf '%s\n' '[Service]' Environment=GNOMON_ENGINE=simt Environment=GNOMON_GPU_DEVICE=0,1 \
+      >/run/systemd/system/gnomon.service.d/gpus.conf && systemctl daemon-reload && systemctl restart gnomon"
+  guest_wait "$nic: divided, with GPUs, it answers" 60 answers
+  replays "$nic: divided, with GPUs: no wrong value, no miss, nothing lost"
+  check "$nic: each node's GPU has a worker, and the NIC's has done its requests" in_ns "$client" \
+    timeout 120 python3 - "$v4" <<'PYTHON'
+import socket, sys
+client = socket.create_connection((sys.argv[1], 11211), timeout=60)
+client.sendall(b"stats engine\r\nquit\r\n")
+rows = dict(line.split(" ", 2)[1:] for line in client.makefile() if line.startswith("STAT "))
+print(rows)
+each = [rows.get(f"gpu:{gpu}:{what}") for gpu in (0, 1) for what in ("workers", "state")]
+sys.exit(each != ["1", "used"] * 2 or int(rows["gpu_requests"]) < 4000)
+PYTHON
 }
 
 # --- one NIC model ----------------------------------------------------------------------------------

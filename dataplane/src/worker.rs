@@ -17,7 +17,7 @@ use crate::frame_accounting::Accounts;
 use crate::policy::{Gate, LocalReply};
 use crate::reply::{Meaning, Reply, Sum};
 use crate::stages::batch::{Batcher, Pending};
-use crate::stages::engine::dispatch::{Dispatch, is_look_up};
+use crate::stages::engine::dispatch::{Complete, Dispatch, is_look_up};
 use crate::stages::execute::Execute;
 use crate::stages::exits::exception_path::ExceptionPath;
 use crate::stages::exits::refuse_fragment::TooLong;
@@ -28,7 +28,7 @@ use crate::stages::rx;
 use crate::stages::stream::Streams;
 use crate::stages::tx::Tx;
 use driver_shim::{BURST_MAX, Burst, Frame, Region, RxQueue};
-use gpu::{Engine, Entry, EntryFlags};
+use gpu::{Entry, EntryFlags};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -506,18 +506,20 @@ impl Worker {
     }
 
     fn finish(&mut self, now_ns: u64) -> usize {
-        let Some((mut meta, outcome)) = self.dispatch.poll() else { return 0 };
-        let mut frames = match self.with_engine.get_mut(meta.id as usize) {
+        let Some(mut done) = self.dispatch.poll() else { return 0 };
+        let id = done.batch().id;
+        let mut frames = match self.with_engine.get_mut(id as usize) {
             Some(place) => std::mem::take(place),
             None => return 0,
         };
         let requests = frames.len();
-        if self.cpu_only.is_some() && !self.is_cpu_only(meta.id) {
-            self.answer_located(&mut frames, &mut meta);
-            self.dispatch.complete(&mut meta);
+        if self.cpu_only.is_some() && !self.is_cpu_only(id) {
+            self.answer_located(&mut frames, &mut done);
         }
+        let Complete { batch, from_replica } = self.dispatch.complete(done);
         let (ports, gate) = (&mut self.ports, &mut self.gate);
-        self.execute.answer(&mut frames, &meta, outcome, &self.accounts, |reply, entry| {
+        let of = (&*batch, from_replica);
+        self.execute.answer(&mut frames, of, &self.accounts, |reply, entry| {
             if let Some(port) = ports.get_mut(usize::from(entry.mark)) {
                 let frame = (reply.frame.bytes(), matches!(reply.sum, Sum::Covered(_)));
                 gate.charge_any(frame, entry, reply.payload_bytes(), now_ns);
@@ -527,7 +529,7 @@ impl Worker {
         while let Some(debt) = self.execute.take_debt() {
             gate.charge_work(debt, now_ns);
         }
-        self.batcher_of(meta.id).recycle(Pending { frames, meta });
+        self.batcher_of(id).recycle(Pending { frames, meta: batch });
         requests
     }
 

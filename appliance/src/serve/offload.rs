@@ -1,18 +1,19 @@
 //! The GPUs beside the CPU: opened, given their indexes and updaters, watched.
 //!
-//! In: a plan that has some, the region and the store. Out: `Offloads`, from which each worker gets
+//! In: a plan that has some, the regions and the store. Out: `Offloads`, from which each worker gets
 //! an engine on the GPU that is nearest, and updaters, each of which runs on a thread of its own. It keeps nothing from
 //! serving: a GPU that cannot be used is an error only where the flags require one. Each has the whole index: one
-//! that fails leaves its workers to the CPU.
+//! that fails leaves its workers to the CPU. Each reads the packets of one part of the appliance ([`placement`]).
 
 mod facts;
+mod placement;
 
 pub(crate) use facts::Facts;
 
 use crate::host::machine::{node_of, nodes};
 use crate::observe::metrics::GpuFigures;
 use crate::startup::flags::Engine;
-use crate::startup::plan::{OffloadPlan, Plan};
+use crate::startup::plan::{OffloadPlan, PartPlan, Plan};
 use dataplane::stages::engine::dispatch::Offloading;
 use dataplane::worker;
 use driver_shim::Region;
@@ -48,6 +49,16 @@ pub enum OffloadError {
         /// What is wrong.
         source: Fault,
     },
+    /// With `--numa-node split`, the workers of a node would be without.
+    #[error(
+        "--engine {engine}: there is no GPU for the workers of NUMA node {node}: name one more in --gpu-device, or use --engine auto or cpu"
+    )]
+    NoneOnNode {
+        /// What was requested.
+        engine: &'static str,
+        /// The node.
+        node: u32,
+    },
     /// No session for an updater.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -68,6 +79,8 @@ struct Gpu {
     device: u32,
     /// The NUMA node that it is on, where that is known.
     node: Option<u32>,
+    /// The part of the appliance whose packets it reads.
+    part: usize,
     offload: Arc<Offload>,
     feed: Arc<Feed>,
     updates: Arc<UpdaterCounters>,
@@ -91,28 +104,53 @@ pub(crate) fn gpu_health() -> Option<fn(&AtomicBool, &GpuFigures)> {
 }
 
 /// Opens the GPUs, where the plan has some, and makes the updaters of their indexes. Says so when it does
-/// without.
+/// without. Of `regions` there is one for each part of the plan.
 pub(crate) fn open(
     plan: &Plan,
-    region: &Region,
+    regions: &[Region],
     store: &Arc<Store>,
 ) -> Result<(Option<Arc<Offloads>>, Vec<Updater>), OffloadError> {
     let Some(offload_plan) = &plan.offload else { return Ok((None, Vec::new())) };
+    let engine = plan.engine.name();
     let forced = plan.engine != Engine::Auto;
-    let (mut gpus, mut updaters) = (Vec::new(), Vec::new());
+    let unusable = |error: OffloadError| match error {
+        OffloadError::Card { device, source, .. } if !forced => {
+            tracing::warn!(
+                device,
+                "the GPU is not used: the CPU looks up what others do not: {source}"
+            );
+            Ok(())
+        }
+        error => Err(error),
+    };
+    let mut cards = Vec::new();
     for &device in &offload_plan.devices {
-        match Gpu::open(plan, offload_plan, device, region, store) {
-            Err(OffloadError::Card { source, .. }) if !forced => {
-                tracing::warn!(
-                    device,
-                    "the GPU is not used: the CPU looks up what others do not: {source}"
-                );
-            }
-            opened => {
-                let (gpu, updater) = opened?;
+        match Located::open(plan.engine, device) {
+            Ok(card) => cards.push(card),
+            Err(error) => unusable(error)?,
+        }
+    }
+    let nodes: Vec<Option<u32>> = plan.parts.iter().map(PartPlan::node).collect();
+    let near: Vec<Option<u32>> = cards.iter().map(|card| card.node).collect();
+    let (mut gpus, mut updaters) = (Vec::new(), Vec::new());
+    for (card, part) in cards.into_iter().zip(placement::parts(&near, &nodes)) {
+        let Some(region) = regions.get(part) else { continue };
+        match Gpu::new(plan, offload_plan, card, (part, region), store) {
+            Ok((gpu, updater)) => {
                 gpus.push(gpu);
                 updaters.push(updater);
             }
+            Err(error) => unusable(error)?,
+        }
+    }
+    for (part, node) in nodes.iter().enumerate() {
+        if let Some(node) = *node
+            && !gpus.iter().any(|gpu: &Gpu| gpu.part == part)
+        {
+            if forced {
+                return Err(OffloadError::NoneOnNode { engine, node });
+            }
+            tracing::warn!(node, "no GPU is left for this node's workers: the CPU looks up");
         }
     }
     let offloads = (!gpus.is_empty()).then(|| {
@@ -123,20 +161,39 @@ pub(crate) fn open(
     Ok((offloads, updaters))
 }
 
+/// A device that is open, and where it is.
+struct Located {
+    device: u32,
+    card: Arc<dyn Card>,
+    /// The NUMA node, where that is known.
+    node: Option<u32>,
+}
+
+impl Located {
+    fn open(engine: Engine, device: u32) -> Result<Self, OffloadError> {
+        let card = card(engine, device).map_err(|error| OffloadError::Card {
+            engine: engine.name(),
+            device,
+            source: error.into(),
+        })?;
+        let node = card.facts().pci.and_then(|address| node_of(Path::new("/sys"), &address));
+        Ok(Self { device, card, node })
+    }
+}
+
 impl Gpu {
-    fn open(
+    /// For this part of the plan, over its region.
+    fn new(
         plan: &Plan,
         offload_plan: &OffloadPlan,
-        device: u32,
-        region: &Region,
+        Located { device, card, node }: Located,
+        (part, region): (usize, &Region),
         store: &Arc<Store>,
     ) -> Result<(Self, Updater), OffloadError> {
         let engine = plan.engine.name();
         let card_error =
             |error: CardError| OffloadError::Card { engine, device, source: error.into() };
         let OffloadPlan { mode, index, index_bytes, .. } = *offload_plan;
-        let card = card(plan.engine, device).map_err(card_error)?;
-        let node = card.facts().pci.and_then(|address| node_of(Path::new("/sys"), &address));
         let config = OffloadConfig {
             mode,
             index: IndexConfig { kind: index, memory_bytes: index_bytes, shares: SHARES_DEFAULT },
@@ -171,7 +228,7 @@ impl Gpu {
         );
         let (updates, workers, fault_told) =
             (updater.counters(), AtomicUsize::new(0), AtomicBool::new(false));
-        Ok((Self { device, node, offload, feed, updates, workers, fault_told }, updater))
+        Ok((Self { device, node, part, offload, feed, updates, workers, fault_told }, updater))
     }
 
     fn workers(&self) -> usize {
@@ -193,12 +250,12 @@ impl Gpu {
 }
 
 impl Offloads {
-    /// The engine of one more worker, which runs on this CPU: on the GPU that has the fewest, of those on its NUMA
-    /// node if there are any. A GPU that fails now, having worked a moment ago, is given up.
-    pub(crate) fn engine(&self, cpu: usize) -> Option<Offloading> {
+    /// The engine of one more worker of this part, which runs on this CPU: on the GPU that has the fewest, of those of the
+    /// part that are on its NUMA node if there are any. A GPU that fails now, having worked a moment ago, is given up.
+    pub(crate) fn engine(&self, part: usize, cpu: usize) -> Option<Offloading> {
         let node = nodes(Path::new("/sys")).into_iter().find(|node| node.cpus.contains(&cpu));
         let node = node.map(|node| node.id);
-        while let Some(gpu) = self.nearest(node) {
+        while let Some(gpu) = self.nearest(part, node) {
             match GpuEngine::new(&gpu.offload, self.batch_max) {
                 Ok(engine) => {
                     gpu.workers.fetch_add(1, Ordering::Relaxed);
@@ -215,12 +272,10 @@ impl Offloads {
         None
     }
 
-    fn nearest(&self, node: Option<u32>) -> Option<&Gpu> {
-        let choice = |gpu: &Gpu| {
-            let (failed, workers) = (gpu.offload.fault().is_some(), gpu.workers());
-            Choice { failed, node: gpu.node, workers }
-        };
-        nearest(self.gpus.iter().map(choice), node).and_then(|n| self.gpus.get(n))
+    fn nearest(&self, part: usize, node: Option<u32>) -> Option<&Gpu> {
+        let working = |gpu: &&Gpu| gpu.part == part && gpu.offload.fault().is_none();
+        let working = self.gpus.iter().filter(working);
+        working.min_by_key(|gpu| placement::distance(gpu.node, node, gpu.workers()))
     }
 
     /// Says which GPUs no worker uses, once all workers have been made.
@@ -240,20 +295,6 @@ impl Offloads {
     }
 }
 
-/// What decides whether a worker gets a GPU.
-struct Choice {
-    failed: bool,
-    node: Option<u32>,
-    workers: usize,
-}
-
-/// Of those that have not failed, or of those of them on this node if there are any, the one with the fewest workers.
-fn nearest(gpus: impl Iterator<Item = Choice>, node: Option<u32>) -> Option<usize> {
-    let is_near = |gpu: &Choice| node.is_some() && gpu.node == node;
-    let working = gpus.enumerate().filter(|(_, gpu)| !gpu.failed);
-    working.min_by_key(|(_, gpu)| (!is_near(gpu), gpu.workers)).map(|(n, _)| n)
-}
-
 /// Opens what runs the kernels.
 fn card(engine: Engine, device: u32) -> Result<Arc<dyn Card>, CardError> {
     match engine {
@@ -265,29 +306,5 @@ fn card(engine: Engine, device: u32) -> Result<Arc<dyn Card>, CardError> {
             let why = format!("this build has no card {device} for it");
             Err(CardError::Refused { call: "open", why })
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn workers_are_spread_over_the_gpus_of_their_node() {
-        let choose = |gpus: &[(bool, Option<u32>, usize)], node| {
-            let choice = |&(failed, node, workers)| Choice { failed, node, workers };
-            nearest(gpus.iter().map(choice), node)
-        };
-        let two = [(false, Some(0), 1), (false, Some(1), 0)];
-        assert_eq!(
-            [Some(0), Some(1), Some(2), None].map(|n| choose(&two, n)),
-            [0, 1, 1, 1].map(Some)
-        );
-        let four = [two[0], two[1], (false, Some(0), 0), (false, None, 0)];
-        assert_eq!([Some(0), Some(1), None].map(|n| choose(&four, n)), [2, 1, 1].map(Some));
-        // One that has failed has none either.
-        let failed = [(true, Some(0), 0), (false, Some(1), 3)];
-        assert_eq!(choose(&failed, Some(0)), Some(1));
-        assert_eq!(choose(&failed[..1], Some(0)), None);
     }
 }

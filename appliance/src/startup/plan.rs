@@ -283,8 +283,9 @@ impl Plan {
         }
         let (engine, gpu) = resources::engine(flags.engine, machine)?;
         let offload = OffloadPlan::new(&flags.offload, engine, memory_bytes)?;
-        if offload.is_some() && parts.len() > 1 {
-            return Err(PlanError::SplitWithOffload { engine: engine.name() });
+        let (nodes, gpus) = (parts.len(), offload.as_ref().map_or(0, |plan| plan.devices.len()));
+        if matches!(engine, Engine::Gpu | Engine::Simt) && gpus < nodes && nodes > 1 {
+            return Err(PlanError::SplitWithFewerGpus { engine: engine.name(), nodes, gpus });
         }
         if let Some(ip) = network::unanswered(flags, &ports) {
             notes.push(format!(

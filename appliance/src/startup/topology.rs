@@ -301,18 +301,15 @@ pub fn build(plan: &Plan, prepared: Prepared) -> Result<Built, BuildError> {
         kept_items,
         cpus: plan.cpus(),
     };
-    // With several regions the plan has no GPU.
-    if let [region] = regions.as_slice() {
-        let (offloads, all) = offload::open(plan, region, &store)?;
-        appliance.offloads = offloads;
-        updaters.extend(all.into_iter().enumerate().map(|(n, updater)| {
-            let (stop, cpus) = (Arc::clone(&stop), plan.cpus_of(plan.control_cpu));
-            Waiting::new(format!("index-updater-{n}"), move || {
-                affinity::keep_on(&cpus);
-                updater.run(&stop);
-            })
-        }));
-    }
+    let (offloads, all) = offload::open(plan, &regions, &store)?;
+    appliance.offloads = offloads;
+    updaters.extend(all.into_iter().enumerate().map(|(n, updater)| {
+        let (stop, cpus) = (Arc::clone(&stop), plan.cpus_of(plan.control_cpu));
+        Waiting::new(format!("index-updater-{n}"), move || {
+            affinity::keep_on(&cpus);
+            updater.run(&stop);
+        })
+    }));
     let workers::Made { working, handshakes, counters, capture_channels } = workers::Making {
         plan,
         store: &store,

@@ -20,7 +20,7 @@ use crate::reply::{REPLY_DATAGRAMS_MAX, Reply};
 use driver_shim::{Frame, Region};
 use fast_get::{FastGet, Unfit, headers};
 use gpu::index::Filter;
-use gpu::{Batch, Entry, Outcome, ReqDesc, Verb, Verdict};
+use gpu::{Batch, Entry, ReqDesc, Verb, Verdict};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use store::Session;
@@ -84,13 +84,12 @@ impl Execute {
     }
 
     /// Answers a finished batch. `frames` are its, in order, and none is left afterwards. `emit`
-    /// takes each reply with its entry. A batch from a replica is complete: its misses are the host's by now
-    /// (`Dispatch::complete`).
+    /// takes each reply with its entry. The batch is complete; its
+    /// locations may come from a replica of the index.
     pub fn answer(
         &mut self,
         frames: &mut Vec<Frame>,
-        batch: &Batch,
-        outcome: Outcome,
+        (batch, from_replica): (&Batch, bool),
         counters: &Accounts,
         mut emit: impl FnMut(Reply, &Entry),
     ) {
@@ -103,7 +102,6 @@ impl Execute {
             let mut slow = None;
             let guard = self.session.pin();
             let observer = Observer { ops: &self.ops, server: &self.server };
-            let from_replica = outcome == Outcome::Replica;
             let filter = self.filter.as_deref().filter(|_| !misses_are_final);
             let again = filter.map(|filter| (filter, batch.stamp));
             let factor = self.amp_factor;

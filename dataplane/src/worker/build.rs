@@ -19,7 +19,7 @@ use crate::stages::tx::Tx;
 use driver_shim::{PortInfo, QueuePair, Region, SLOT_BYTES};
 use gpu::card::{Card, CardError};
 use gpu::offload::{Offload, OffloadConfig};
-use gpu::{Batch, Engine, PacketMemory};
+use gpu::{Batch, PacketMemory};
 use std::sync::Arc;
 use std::time::Instant;
 use store::Session;

@@ -1,9 +1,10 @@
 //! With an offload: plain `get`s on their way to it and back, and plain `set`s ([`crate::stages::fast_path`]).
 
 use super::Worker;
+use crate::stages::engine::dispatch::Done;
 use crate::stages::fast_path::Parts;
 use driver_shim::{BURST_MAX, Burst, Frame};
-use gpu::{Batch, Entry, EntryFlags};
+use gpu::{Entry, EntryFlags};
 use wire::ipv4::{PLAIN_L3, PLAIN_L4};
 
 impl Worker {
@@ -73,7 +74,8 @@ impl Worker {
     /// Sends the replies to the plain `get`s of a batch that can be answered by their locations, or have whole
     /// replies. The others are left. Not inlined, so that other batches do not pay for its stack frame.
     #[inline(never)]
-    pub(super) fn answer_located(&mut self, frames: &mut Vec<Frame>, batch: &mut Batch) {
+    pub(super) fn answer_located(&mut self, frames: &mut Vec<Frame>, done: &mut Done) {
+        let batch = done.batch();
         let Self { fast_path: Some(fast_path), ports, accounts, region, execute, .. } = self else {
             return;
         };

@@ -124,9 +124,9 @@ pub enum PlanError {
     #[error("--numa-node split: CPU {0} of --cores is on no node that has a port: leave it out")]
     SplitCpuWithoutPort(usize),
     #[error(
-        "--numa-node split: what --engine {engine} looks requests up with reads one packet region, and here each node has its own: say --engine cpu, or choose one node"
+        "--numa-node split: with --engine {engine} each of the {nodes} nodes with a port needs a GPU, and --gpu-device names {gpus}: name more, use --engine auto or cpu, or choose one node"
     )]
-    SplitWithOffload { engine: &'static str },
+    SplitWithFewerGpus { engine: &'static str, nodes: usize, gpus: usize },
     #[error("-m {0}: that many megabytes cannot be addressed; lower -m")]
     MemoryAbsurd(u64),
     /// None, or without a limit, as memcached has it.

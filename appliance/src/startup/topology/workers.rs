@@ -38,7 +38,7 @@ pub(super) struct Making<'a> {
     pub(super) stop: &'a Arc<AtomicBool>,
     pub(super) credentials: Option<&'a Arc<Credentials>>,
     pub(super) certificates: Option<&'a Arc<Certificates>>,
-    /// The GPU, where there is one region.
+    /// The GPUs, where there are any.
     pub(super) offloads: Option<&'a Arc<Offloads>>,
 }
 
@@ -60,8 +60,9 @@ struct Shared {
     filter: Option<Arc<ConnFilter>>,
 }
 
-/// A worker's region, ports and CPU.
+/// A worker's part, the region of that, ports and CPU.
 struct Post<'a> {
+    part: usize,
     region: &'a Region,
     ports: Vec<WorkerPort>,
     cpu: usize,
@@ -91,7 +92,7 @@ impl Making<'_> {
         let mut queues: Vec<_> =
             ports.iter_mut().map(|p| std::mem::take(&mut p.queues).into_iter()).collect();
         let mut made = Made::default();
-        for (part, region) in plan.parts.iter().zip(regions) {
+        for (at, (part, region)) in plan.parts.iter().zip(regions).enumerate() {
             let node = part.node().filter(|_| plan.parts.len() > 1);
             for (k, &cpu) in part.worker_cpus.iter().enumerate() {
                 let end = |&n: &usize| {
@@ -100,7 +101,7 @@ impl Making<'_> {
                 };
                 let ports: Vec<WorkerPort> = part.ports.iter().filter_map(end).collect();
                 if !ports.is_empty() {
-                    let post = Post { region, ports, cpu };
+                    let post = Post { part: at, region, ports, cpu };
                     affinity::on_node(node, || self.worker(post, &shared, &mut made))?;
                 }
             }
@@ -111,7 +112,7 @@ impl Making<'_> {
     fn worker(&self, post: Post<'_>, shared: &Shared, made: &mut Made) -> Result<(), StoreError> {
         let Self { plan, store, offloads, .. } = *self;
         let Shared { workers, policy, filter } = shared;
-        let Post { region, ports, cpu } = post;
+        let Post { part, region, ports, cpu } = post;
         let n = made.counters.len();
         let (users, certificates) = (self.credentials, self.certificates);
         let streams =
@@ -125,7 +126,7 @@ impl Making<'_> {
             group: cpu_engine::GROUP_DEFAULT,
             batch: batch_policy(plan),
             policy: *policy,
-            offload: offloads.and_then(|offloads| offloads.engine(cpu)),
+            offload: offloads.and_then(|offloads| offloads.engine(part, cpu)),
             streams,
             fast_path: FastPathMode::Vector,
         });

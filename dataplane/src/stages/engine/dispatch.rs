@@ -55,12 +55,37 @@ pub struct Dispatch {
     offload: Option<OffloadState>,
     /// Most requests in a batch.
     batch_max: usize,
-    /// The batch of the offload's that was validated last, and is to be completed.
-    validated: Option<Validated>,
     counters: Arc<WorkerCounters>,
 }
 
+/// A batch that an engine is done with: the fast path may answer what it can of it. The rest goes on through
+/// [`Dispatch::complete`], and no other way.
+#[derive(Debug)]
+pub(crate) struct Done {
+    batch: Box<Batch>,
+    /// Where it is the offload's, what validating it took.
+    validated: Option<Validated>,
+}
+
+impl Done {
+    /// Its entries, with a descriptor each, to take from what is answered.
+    #[inline(always)]
+    pub(crate) fn batch(&mut self) -> &mut Batch {
+        &mut self.batch
+    }
+}
+
+/// A batch with a descriptor per entry, of which nothing is left to find out by hints: stage 6 can answer it.
+#[derive(Debug)]
+pub(crate) struct Complete {
+    /// The batch.
+    pub(crate) batch: Box<Batch>,
+    /// Its locations come from an index that follows the host's.
+    pub(crate) from_replica: bool,
+}
+
 /// What validating a batch took.
+#[derive(Debug)]
 struct Validated {
     /// The time, unless the batch was compared in full.
     took: Option<Duration>,
@@ -237,7 +262,7 @@ impl Dispatch {
         counters: Arc<WorkerCounters>,
     ) -> Self {
         let offload = offload.map(OffloadState::new);
-        Self { cpu, offload, batch_max, validated: None, counters }
+        Self { cpu, offload, batch_max, counters }
     }
 
     /// Whether there is an offload.
@@ -253,10 +278,19 @@ impl Dispatch {
         self.cpu.submit(batch)
     }
 
-    /// Completes the batch that was polled last, or what is left of it, if it was the offload's.
+    /// Completes a batch, or what is left of it: where it is the offload's, the CPU engine looks up what the replica did
+    /// not have, and prefetches.
+    #[inline(always)]
+    pub(crate) fn complete(&mut self, Done { mut batch, validated }: Done) -> Complete {
+        let from_replica = validated.is_some();
+        if let Some(validated) = validated {
+            self.complete_offloaded(&mut batch, validated);
+        }
+        Complete { batch, from_replica }
+    }
+
     #[inline(never)]
-    pub fn complete(&mut self, batch: &mut Batch) {
-        let Some(Validated { took, requests }) = self.validated.take() else { return };
+    fn complete_offloaded(&mut self, batch: &mut Batch, Validated { took, requests }: Validated) {
         let began = Instant::now();
         if !batch.entries.is_empty() {
             self.counters.gpu_missed.add(self.cpu.complete(batch) as u64);
@@ -279,7 +313,7 @@ impl Dispatch {
     }
 
     /// A batch of the offload's, validated, or redone by the CPU engine.
-    fn poll_offload(&mut self) -> Option<(Box<Batch>, Outcome)> {
+    fn poll_offload(&mut self) -> Option<Done> {
         let offload = self.offload.as_mut()?;
         let (mut batch, outcome) = offload.poll()?;
         if outcome != Outcome::Lost {
@@ -296,8 +330,8 @@ impl Dispatch {
             {
                 // What comparing takes is not the rule.
                 let took = (!in_full).then(|| began.elapsed());
-                self.validated = Some(Validated { took, requests: batch.entries.len() });
-                return Some((batch, outcome));
+                let requests = batch.entries.len();
+                return Some(Done { batch, validated: Some(Validated { took, requests }) });
             }
             offload.engine.mark_faulty();
         }
@@ -307,23 +341,26 @@ impl Dispatch {
         // The CPU engine is idle: `poll` emptied it first.
         let taken = self.cpu.submit(batch);
         debug_assert!(taken.is_ok());
-        self.cpu.poll()
-    }
-}
-
-impl Engine for Dispatch {
-    fn name(&self) -> &'static str {
-        self.offload.as_ref().map_or_else(|| self.cpu.name(), |offload| offload.engine.name())
+        self.poll_cpu()
     }
 
-    fn new_batch(&mut self, id: u32, capacity: usize) -> Box<Batch> {
+    fn poll_cpu(&mut self) -> Option<Done> {
+        self.cpu.poll().map(|(batch, _)| Done { batch, validated: None })
+    }
+
+    /// Makes a batch of the kind that the offload likes best, or the CPU engine, where there is none. Start-up only.
+    pub(crate) fn new_batch(&mut self, id: u32, capacity: usize) -> Box<Batch> {
         match &mut self.offload {
             Some(offload) => offload.engine.new_batch(id, capacity),
             None => self.cpu.new_batch(id, capacity),
         }
     }
 
-    fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
+    /// Gives a batch to the engine that it is for.
+    ///
+    /// # Errors
+    /// The batch, when it is to be offered again.
+    pub(crate) fn submit(&mut self, batch: Box<Batch>) -> Result<(), Box<Batch>> {
         let Some(offload) = &mut self.offload else { return self.cpu.submit(batch) };
         let (n, now) = (batch.entries.len(), Instant::now());
         if offload.choose(n, self.batch_max, now) == Choice::Cpu {
@@ -342,8 +379,9 @@ impl Engine for Dispatch {
         }
     }
 
-    fn poll(&mut self) -> Option<(Box<Batch>, Outcome)> {
-        if let Some(done) = self.cpu.poll() {
+    /// The next batch that an engine is done with.
+    pub(crate) fn poll(&mut self) -> Option<Done> {
+        if let Some(done) = self.poll_cpu() {
             return Some(done);
         }
         let done = self.poll_offload()?;
@@ -355,10 +393,6 @@ impl Engine for Dispatch {
             self.counters.gpu_from.set(threshold as u64);
         }
         Some(done)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.cpu.in_flight() + self.offload.as_ref().map_or(0, |offload| offload.engine.in_flight())
     }
 }
 

@@ -23,7 +23,7 @@ use driver_shim::ports::memory::MAC;
 use driver_shim::{
     BURST_MAX, Burst, Port, QueuePair, Region, RxQueue, SLOT_BYTES, TxCaps, TxQueue,
 };
-use gpu::{Batch, Engine, Entry, EntryFlags, Outcome, PacketMemory};
+use gpu::{Batch, Engine, Entry, EntryFlags, PacketMemory};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -177,33 +177,28 @@ impl Stages {
             return Err("there is no batch".into());
         };
         *batcher += ns_since(begun);
-        let (meta, outcome) = match &mut self.told {
+        let (batch, from_replica) = match &mut self.told {
             None => {
                 let begun = Instant::now();
-                let done = stage_engine(&mut self.engine, meta).ok_or("the engine took none")?;
+                let batch = stage_engine(&mut self.engine, meta).ok_or("the engine took none")?;
                 *engine += ns_since(begun);
-                done
+                (batch, false)
             }
             Some(told) => {
                 told.submit(meta).map_err(|_| "the engine took none")?;
-                let (mut meta, outcome) = told.poll().ok_or("the engine gave none back")?;
+                let (mut batch, _) = told.poll().ok_or("the engine gave none back")?;
                 let begun = Instant::now();
-                stage_complete(&mut self.engine, &mut meta)?;
+                stage_complete(&mut self.engine, &mut batch)?;
                 *engine += ns_since(begun);
-                (meta, outcome)
+                (batch, true)
             }
         };
         let begun = Instant::now();
-        stage_execute(
-            &mut self.execute,
-            &mut frames,
-            (&meta, outcome),
-            &self.accounts,
-            &mut self.replies,
-        );
+        let of = (&*batch, from_replica);
+        stage_execute(&mut self.execute, &mut frames, of, &self.accounts, &mut self.replies);
         *execute += ns_since(begun);
         let begun = Instant::now();
-        self.batcher.recycle(Pending { frames, meta });
+        self.batcher.recycle(Pending { frames, meta: batch });
         *batcher += ns_since(begun);
         let begun = Instant::now();
         stage_tx(&mut self.tx, &mut self.replies, &self.accounts);
@@ -262,9 +257,9 @@ fn stage_batcher(
 }
 
 #[inline(never)]
-fn stage_engine(engine: &mut CpuEngine, batch: Box<Batch>) -> Option<(Box<Batch>, Outcome)> {
+fn stage_engine(engine: &mut CpuEngine, batch: Box<Batch>) -> Option<Box<Batch>> {
     engine.submit(batch).ok()?;
-    engine.poll()
+    engine.poll().map(|(batch, _)| batch)
 }
 
 #[inline(never)]
@@ -279,11 +274,11 @@ fn stage_complete(engine: &mut CpuEngine, batch: &mut Batch) -> Result<(), &'sta
 fn stage_execute(
     execute: &mut Execute,
     frames: &mut Vec<driver_shim::Frame>,
-    (meta, outcome): (&Batch, Outcome),
+    of: (&Batch, bool),
     accounts: &Accounts,
     replies: &mut Vec<Reply>,
 ) {
-    execute.answer(frames, meta, outcome, accounts, |reply, _| replies.push(reply));
+    execute.answer(frames, of, accounts, |reply, _| replies.push(reply));
 }
 
 #[inline(never)]

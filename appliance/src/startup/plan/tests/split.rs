@@ -110,14 +110,21 @@ fn what_cannot_be_divided_is_said() {
             &simt,
             both,
             "--engine simt",
-            "what --engine simt looks requests up with reads one packet",
+            "with --engine simt each of the 2 nodes with a port needs a GPU, and --gpu-device names 1",
         ),
-        (&gpu, both, "", "what --engine auto looks requests up with reads one packet region"),
     ] {
         let error = plan_on(machine, &flags_of(ports, more)).expect_err(said).to_string();
         assert!(error.starts_with("--numa-node split") && error.contains(said), "{error}");
     }
-    assert!(plan_on(&gpu, &flags_of(both, "--engine cpu")).is_ok());
+    for (machine, more) in [
+        (&gpu, ""),
+        (&gpu, "--engine cpu"),
+        (&gpu, "--engine gpu --gpu-device 0,1"),
+        (&simt, "--engine simt --gpu-device 0,1"),
+    ] {
+        let p = plan_on(machine, &flags_of(both, more)).unwrap();
+        assert_eq!((p.parts.len(), p.offload.is_some()), (2, !more.contains("cpu")), "{more}");
+    }
     // A CPU that no part would have.
     let third = Tree::new(
         "third-node",

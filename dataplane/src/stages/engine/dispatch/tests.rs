@@ -130,11 +130,21 @@ impl World {
         std::mem::take(&mut self.orders.got.lock().unwrap())
     }
 
+    /// The next batch that is done, which the CPU engine did, at once.
+    fn by_cpu(&mut self) -> Box<Batch> {
+        let Complete { batch, from_replica } = {
+            let done = self.dispatch.poll().expect("at once");
+            self.dispatch.complete(done)
+        };
+        assert!(!from_replica);
+        batch
+    }
+
     fn finish(&mut self) {
         self.orders.done.store(usize::MAX / 2, Ordering::Relaxed);
         while self.dispatch.poll().is_some() {}
         self.orders.done.store(0, Ordering::Relaxed);
-        assert_eq!(self.dispatch.in_flight(), 0);
+        assert_eq!(self.dispatch.offload.as_ref().unwrap().engine.in_flight(), 0);
     }
 }
 
@@ -146,8 +156,7 @@ fn few_requests_and_an_idle_gpu_are_the_cpus() {
     for n in [1, 10, 100, 200] {
         w.costs(6000.0, 4.0, 44.0);
         assert!(w.send(1, n));
-        let (batch, outcome) = w.dispatch.poll().expect("at once");
-        assert_eq!((batch.descs.len(), outcome), (n, Outcome::Final));
+        assert_eq!(w.by_cpu().descs.len(), n);
     }
     assert_eq!(w.got(), []);
     w.costs(6000.0, 4.0, 44.0);
@@ -180,7 +189,7 @@ fn without_a_place_requests_gather_until_the_batch_is_full_or_the_wait_is_long()
     assert_eq!(w.got(), [1, 2]);
     assert!(!w.send(3, 300), "wait");
     assert!(w.send(4, BATCH_MAX), "full");
-    assert_eq!(w.dispatch.poll().unwrap().1, Outcome::Final);
+    w.by_cpu();
     assert!(!w.send(5, 20));
     let begun = Instant::now();
     while !w.send(6, 20) {
@@ -218,11 +227,11 @@ fn a_forced_gpu_gets_everything_while_it_works() {
     w.orders.failed.store(true, Ordering::Relaxed);
     // What was lost comes back as the CPU engine's.
     for id in [1, 2] {
-        let (batch, outcome) = w.dispatch.poll().unwrap();
-        assert_eq!((batch.id, batch.descs.len(), outcome), (id, 1, Outcome::Final));
+        let batch = w.by_cpu();
+        assert_eq!((batch.id, batch.descs.len()), (id, 1));
     }
     assert!(w.send(4, 9));
-    assert_eq!(w.dispatch.poll().unwrap().1, Outcome::Final);
+    w.by_cpu();
     assert_eq!((w.counters.gpu_lost.get(), w.got().len()), (2, 0));
 }
 
@@ -234,7 +243,7 @@ fn an_idle_gpu_that_refuses_is_not_waited_for() {
         w.costs(1000.0, 1.0, 100.0);
         w.orders.refuses.store(true, Ordering::Relaxed);
         assert!(w.send(1, 400));
-        assert_eq!(w.dispatch.poll().unwrap().1, Outcome::Final);
+        w.by_cpu();
     }
 }
 
@@ -244,8 +253,8 @@ fn an_engine_that_lies_is_found_out_and_its_batch_done_again() {
     w.orders.lies.store(true, Ordering::Relaxed);
     w.orders.done.store(1, Ordering::Relaxed);
     assert!(w.send(1, 5));
-    let (batch, outcome) = w.dispatch.poll().unwrap();
-    assert_eq!((batch.descs.len(), outcome), (5, Outcome::Final));
+    let batch = w.by_cpu();
+    assert_eq!(batch.descs.len(), 5);
     assert!(batch.descs.iter().all(|d| d.verdict == gpu::Verdict::BAD));
     assert!(w.orders.failed.load(Ordering::Relaxed));
     assert_eq!((w.counters.gpu_checked.get(), w.counters.gpu_lost.get()), (1, 1));
