@@ -7,6 +7,9 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+/// Names that are tried for a file beside the one that it will take the place of.
+const NAMES_MAX: usize = 100;
+
 /// A file that could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -47,11 +50,8 @@ impl PidFile {
         if let Some(pid) = running(path) {
             tracing::warn!(path = %path.display(), pid, "the pid file named a process that runs");
         }
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}", std::process::id()));
         let failed = |source| PidFileError { path: path.to_owned(), source };
-        // Whatever has that name is not ours, and stays.
-        let mut file = File::create_new(&beside).map_err(failed)?;
+        let (beside, mut file) = new_beside(path).map_err(failed)?;
         file.write_all(own().as_bytes())
             .and_then(|()| fs::rename(&beside, path))
             .inspect_err(|_| {
@@ -60,6 +60,23 @@ impl PidFile {
             })
             .map_err(failed)?;
         Ok(Self(path.to_owned()))
+    }
+}
+
+/// A new file beside this one. Whatever has a name that it could have is not ours, and stays.
+fn new_beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    let name = |n| {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(format!(".{}.{n}", std::process::id()));
+        PathBuf::from(beside)
+    };
+    let mut n = 0;
+    loop {
+        let beside = name(n);
+        match File::create_new(&beside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && n < NAMES_MAX => n += 1,
+            file => return file.map(|file| (beside, file)),
+        }
     }
 }
 
@@ -112,9 +129,10 @@ mod tests {
         }
         drop(file);
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n", "another process's");
-        let taken = t.0.join(format!("taken.{}", std::process::id()));
+        let taken = t.0.join(format!("pid.{}.0", std::process::id()));
         fs::write(&taken, "another's").unwrap();
-        assert!(PidFile::write(&t.0.join("taken")).is_err());
+        drop(PidFile::write(&path).unwrap());
+        assert!(!path.exists());
         assert_eq!(fs::read_to_string(&taken).unwrap(), "another's");
         drop(UnixListener::bind(t.0.join("socket")).unwrap());
         for (path, said) in

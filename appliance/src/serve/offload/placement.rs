@@ -8,7 +8,8 @@
 pub(super) fn parts(gpus: &[Option<u32>], parts: &[Option<u32>]) -> Vec<usize> {
     let near = |node: Option<u32>| parts.iter().position(|part| node.is_some() && *part == node);
     let mut placed: Vec<Option<usize>> = gpus.iter().map(|&node| near(node)).collect();
-    let count = |placed: &[Option<usize>], part| placed.iter().filter(|p| **p == Some(part)).count();
+    let count =
+        |placed: &[Option<usize>], part| placed.iter().filter(|p| **p == Some(part)).count();
     for n in 0..placed.len() {
         if placed.get(n) == Some(&None)
             && let Some(fewest) = (0..parts.len()).min_by_key(|&part| count(&placed, part))
