@@ -208,7 +208,7 @@ divided() {
 import socket, sys
 client = socket.create_connection((sys.argv[1], 11211), timeout=60)
 client.sendall(b"stats engine\r\nquit\r\n")
-rows = dict(line.split(maxsplit=2)[1:] for line in client.makefile() if line.startswith("STAT "))
+rows = dict(line.split()[1:3] for line in client.makefile() if line.startswith("STAT "))
 print(rows)
 each = [rows.get(f"gpu:{gpu}:{what}") for gpu in (0, 1) for what in ("workers", "state")]
 sys.exit(each != ["1", "used"] * 2 or int(rows["gpu_requests"]) < 4000)
