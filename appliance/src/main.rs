@@ -229,6 +229,8 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     // A closed standard output is no reason to stop serving.
     let _ = line(flags.json, &ready).and_then(output::within);
     if let Some(nowhere) = nowhere {
+        // What it has said until now is for the terminal.
+        output::settle();
         daemon::settle(&nowhere, flags.verbose > 0)?;
     }
     service::ready(&format!("{ready}"));

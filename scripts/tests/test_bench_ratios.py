@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import bench_ratios  # noqa: E402
 
-NAMES = ["get", "get, hw", "get, 1", "look-ups", "look-ups, 1", "set", "fill, hints"]
+NAMES = ["get", "get, hw", "get, 1", "look-ups", "look-ups, 1", "set", "get, hints", "get, whole replies"]
 
 
 def figures(commit, ns, line_ns=10):
@@ -27,7 +27,7 @@ class Ratios(unittest.TestCase):
         self.assertIn("new", lines[0])
         self.assertRegex(lines[1], r"% of random lines +8 +13 +17 +5\.00 +10\.00 +2\.00 \(8\.00 to 12\.50\)")
         self.assertRegex(lines[4], r"M/s +8 +14 +18 +5\.00 +10\.00 +2\.00")
-        self.assertRegex(lines[10], r"GET +2 +3 +4 +3\.00 +3\.00 +1\.00")
+        self.assertRegex(lines[11], r"GET +2 +3 +4 +3\.00 +3\.00 +1\.00")
         self.assertIn("1/80", lines[-1])
 
     def test_without_a_previous_commit_there_is_no_ratio(self):
@@ -43,8 +43,8 @@ class Ratios(unittest.TestCase):
         before = figures("old", 200)
         before["path"].pop()
         lines = bench_ratios.table([figures("new", 100)], [before])
-        self.assertRegex(lines[7], r"value fill.* +15 +25 +35 +- +10\.00 +- ")
-        self.assertRegex(lines[8], r"SET, M/s .*2\.00")
+        self.assertRegex(lines[8], r"whole replies.* +25 +30 +40 +- +10\.00 +- ")
+        self.assertRegex(lines[9], r"SET, M/s .*2\.00")
 
     def test_no_figures_are_no_result(self):
         with tempfile.TemporaryDirectory() as directory:

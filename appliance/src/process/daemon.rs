@@ -10,6 +10,11 @@ use std::env;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest time from the end of its output to its own, where it fails.
+const END_MAX: Duration = Duration::from_secs(1);
 
 /// Set for the process in the background.
 const DETACHED: &str = "GNOMON_DETACHED";
@@ -38,7 +43,16 @@ pub fn detach() -> io::Result<ExitCode> {
         lines.for_each(drop);
         return Ok(ExitCode::SUCCESS);
     }
-    let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
+    // It may serve without having been able to say so: then it has released the pipe, and goes on.
+    let begun = Instant::now();
+    while begun.elapsed() < END_MAX {
+        if child.try_wait()?.is_some() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let Some(ended) = child.try_wait()? else { return Ok(ExitCode::SUCCESS) };
+    let code = ended.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.filter(|&code| code != 0).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 

@@ -5,6 +5,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Names that are tried for a file beside the one that it will take the place of.
@@ -22,7 +23,11 @@ pub struct PidFileError {
 
 /// The file, removed on drop.
 #[derive(Debug)]
-pub struct PidFile(PathBuf);
+pub struct PidFile {
+    path: PathBuf,
+    /// Open, so that no other file gets its number. To be compared without a read: the sandbox allows none.
+    file: File,
+}
 
 impl PidFile {
     /// Looks whether the file can have that name, and touches nothing.
@@ -34,7 +39,12 @@ impl PidFile {
         let source = match fs::metadata(path) {
             Ok(there) if there.is_file() => return Ok(()),
             Ok(_) => io::Error::other("it is there, and is no file"),
-            Err(_) if path.parent().is_some_and(Path::is_dir) => return Ok(()),
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && path.parent().is_some_and(Path::is_dir) =>
+            {
+                return Ok(());
+            }
             Err(error) => error,
         };
         Err(PidFileError { path: path.to_owned(), source })
@@ -52,14 +62,20 @@ impl PidFile {
         }
         let failed = |source| PidFileError { path: path.to_owned(), source };
         let (beside, mut file) = new_beside(path).map_err(failed)?;
-        file.write_all(own().as_bytes())
+        file.write_all(format!("{}\n", std::process::id()).as_bytes())
             .and_then(|()| fs::rename(&beside, path))
             .inspect_err(|_| {
                 // What a full disk took of it.
                 let _ = fs::remove_file(&beside);
             })
             .map_err(failed)?;
-        Ok(Self(path.to_owned()))
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Whether the name is still this file's, and not another's that took its place.
+    fn is_there(&self) -> io::Result<bool> {
+        let (own, there) = (self.file.metadata()?, fs::symlink_metadata(&self.path)?);
+        Ok((own.dev(), own.ino()) == (there.dev(), there.ino()))
     }
 }
 
@@ -88,19 +104,14 @@ fn running(path: &Path) -> Option<i32> {
     (is_other && runs).then_some(pid)
 }
 
-/// What stands in this process's.
-fn own() -> String {
-    format!("{}\n", std::process::id())
-}
-
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // One that another process has written since is that one's.
-        if fs::read_to_string(&self.0).is_ok_and(|text| text != own()) {
-            return;
-        }
-        if let Err(error) = fs::remove_file(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "cannot remove the pid file");
+        let removed = self.is_there().and_then(|there| match there {
+            true => fs::remove_file(&self.path),
+            false => Ok(()),
+        });
+        if let Err(error) = removed {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the pid file");
         }
     }
 }
@@ -116,12 +127,14 @@ mod tests {
         let t = Tree::new("pid", &[("pid", "1 and much more from an earlier run\n")]);
         let path = t.0.join("pid");
         let file = PidFile::write(&path).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), own());
+        let own = format!("{}\n", std::process::id());
+        assert_eq!(fs::read_to_string(&path).unwrap(), own);
         drop(file);
         assert!(!path.exists() && fs::read_dir(&t.0).unwrap().next().is_none());
         let file = PidFile::write(&path).unwrap();
         assert_eq!(running(&path), None, "its own");
-        fs::write(&path, "1\n").unwrap();
+        fs::write(t.0.join("new"), "1\n").unwrap();
+        fs::rename(t.0.join("new"), &path).unwrap();
         assert_eq!(running(&path), Some(1));
         for nobody in ["", "0", "-1", "x", "999999999"] {
             fs::write(t.0.join("other"), nobody).unwrap();
@@ -135,9 +148,12 @@ mod tests {
         assert!(!path.exists());
         assert_eq!(fs::read_to_string(&taken).unwrap(), "another's");
         drop(UnixListener::bind(t.0.join("socket")).unwrap());
-        for (path, said) in
-            [("none/pid", "No such file"), ("", "is no file"), ("socket", "is no file")]
-        {
+        for (path, said) in [
+            ("none/pid", "No such file"),
+            ("", "is no file"),
+            ("socket", "is no file"),
+            (&"n".repeat(300), "too long"),
+        ] {
             let refused = PidFile::write(&t.0.join(path)).unwrap_err().to_string();
             assert!(refused.contains(said), "{refused}");
         }

@@ -199,6 +199,7 @@ impl Plan {
     /// The first contradiction found, with what to do about it.
     pub fn new(flags: &ServeFlags, machine: &Machine) -> Result<Self, PlanError> {
         let flags = &network::with_addresses(flags, machine);
+        process::pid_file_apart(flags)?;
         let mut notes = Vec::new();
         let clients = clients::clients(flags)?;
         let tls = tls::tls(flags)?;

@@ -174,6 +174,12 @@ fn the_pid_file_lives_as_long_as_the_process() {
     assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", server.pid()));
     server.stop();
     assert!(!Path::new(&path).exists());
+    // One that the next process has put there meanwhile is that one's; and the sandbox allows no look into it.
+    let server = Server::start(&["-m", "8", "-P", &path]);
+    fs::write(dir.path("next"), "1\n").unwrap();
+    fs::rename(dir.path("next"), &path).unwrap();
+    server.stop();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "1\n");
     let nowhere = ["-p", "-1", "-U", "0", "-m", "8", "-P", "/none/pid"];
     refuses(&run(&nowhere), "cannot write the pid file /none/pid: ");
 }

@@ -2,7 +2,8 @@
 //!
 //! In: request frames in the order in which a port gives them out, and the store that they ask. Out:
 //! an engine that gives each batch back some time after it came, as a GPU does, or at once, with
-//! descriptors, hints and, if wanted, heads of replies or whole ones. Nothing fails: a request out of turn gets another's
+//! descriptors, hints and, if wanted, heads of replies or whole ones, and says how long copying them took, which is no
+//! part of a worker's work. Nothing fails: a request out of turn gets another's
 //! hints, which the worker finds out and counts.
 
 use super::bench::Bench;
@@ -14,6 +15,7 @@ use gpu::{
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// From giving a batch away to its end: about what a GPU takes for a small one.
@@ -85,20 +87,23 @@ impl Foretold {
     }
 
     /// An engine for queue `queue` of `queues`, which begins as the looping port does. A batch `takes`
-    /// so long.
+    /// so long. And nanoseconds that it has taken of its thread's time.
     pub fn engine(
         self: &Arc<Self>,
         queue: usize,
         queues: usize,
         takes: Duration,
-    ) -> Box<dyn Engine> {
+    ) -> (Box<dyn Engine>, Arc<AtomicU64>) {
         let next = queue * self.descs.len() / queues.max(1);
-        Box::new(Foreteller {
+        let spent_ns = Arc::<AtomicU64>::default();
+        let engine = Foreteller {
             of: Arc::clone(self),
             next,
             takes,
             in_flight: VecDeque::with_capacity(PLACES),
-        })
+            spent_ns: Arc::clone(&spent_ns),
+        };
+        (Box::new(engine), spent_ns)
     }
 }
 
@@ -108,6 +113,7 @@ struct Foreteller {
     next: usize,
     takes: Duration,
     in_flight: VecDeque<(Instant, Box<Batch>)>,
+    spent_ns: Arc<AtomicU64>,
 }
 
 impl Engine for Foreteller {
@@ -125,6 +131,7 @@ impl Engine for Foreteller {
         if self.in_flight.len() >= PLACES {
             return Err(batch);
         }
+        let begun = Instant::now();
         for _ in 0..batch.entries.len() {
             // The capacity is that of the entries.
             let _ = batch.descs.push(self.of.descs.get(self.next).copied().unwrap_or_default());
@@ -136,7 +143,10 @@ impl Engine for Foreteller {
             }
             self.next = if self.next + 1 < self.of.descs.len() { self.next + 1 } else { 0 };
         }
-        self.in_flight.push_back((Instant::now(), batch));
+        let came = Instant::now();
+        let spent_ns = u64::try_from((came - begun).as_nanos()).unwrap_or(0);
+        self.spent_ns.fetch_add(spent_ns, Ordering::Relaxed);
+        self.in_flight.push_back((came, batch));
         Ok(())
     }
 

@@ -19,9 +19,10 @@ use driver_shim::{Burst, Frame, Pages, Port, Region, RxChecksum, TxCaps};
 use gpu::card::Card;
 use std::error::Error;
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Frames that circulate in each queue of the looping port: a NIC's receive ring.
 const RING_FRAMES: usize = 1024;
@@ -83,7 +84,7 @@ impl std::fmt::Debug for Other<'_> {
 /// What one worker did while it was measured.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Share {
-    /// CPU time of its thread per request, in nanoseconds, the port's part included.
+    /// CPU time of its thread per request, in nanoseconds, the port's part included, and the oracle engine's not.
     pub cpu_ns: f64,
     /// Elapsed time per request, in nanoseconds.
     pub wall_ns: f64,
@@ -188,18 +189,19 @@ pub fn walk(bench: &Bench, walk: &Walk<'_>) -> Result<Run, Box<dyn Error>> {
     };
     let mut all = Vec::new();
     while let Some(queues) = port.queues.pop() {
+        let mut others_ns = Arc::<AtomicU64>::default();
         let offload = match (walk.beside, &card) {
-            (Other::Foretold(told), _) => Some(Offloading {
-                engine: told.engine(port.queues.len(), workers, AS_A_CARD),
-                forced: true,
-                verify_one_in: VERIFY_EVERY,
-                filter: None,
-            }),
+            (Other::Foretold(told), _) => {
+                let (engine, spent_ns) = told.engine(port.queues.len(), workers, AS_A_CARD);
+                others_ns = spent_ns;
+                let verify_one_in = VERIFY_EVERY;
+                Some(Offloading { engine, forced: true, verify_one_in, filter: None })
+            }
             (_, Some(card)) => Some(card.engine(batch.size)?),
             _ => None,
         };
         let manner = Manner { group: walk.group, batch, offload };
-        all.push(bench.worker(&port.info, queues, &region, manner)?);
+        all.push((bench.worker(&port.info, queues, &region, manner)?, others_ns));
     }
     let requests = walk.requests;
     let shares = match &mut all[..] {
@@ -253,7 +255,7 @@ fn is_right(shape: Shape, reply: &[u8]) -> bool {
 
 /// Lets one worker work.
 fn share(
-    worker: &mut Worker,
+    (worker, others_ns): &mut (Worker, Arc<AtomicU64>),
     requests: u64,
     start: Option<&Barrier>,
 ) -> Result<Share, Box<dyn Error>> {
@@ -266,11 +268,13 @@ fn share(
         start.wait();
     }
     let before = counters.answered.get();
-    let (cpu, wall) = (thread_cpu(), Instant::now());
+    let others = || Duration::from_nanos(others_ns.load(Ordering::Relaxed));
+    let (cpu, wall, apart) = (thread_cpu(), Instant::now(), others());
     while counters.answered.get() - before < requests {
         worker.turn();
     }
     let (cpu, wall) = (thread_cpu() - cpu, wall.elapsed());
+    let cpu = cpu.saturating_sub(others() - apart);
     let answered = counters.answered.get();
     worker.drain();
     if !counters.ledger().balances() {

@@ -10,7 +10,12 @@ pub(crate) const BIFURCATED: [&str; 2] = ["mlx5_core", "mlx4_core"];
 const UIO: [&str; 2] = ["uio_pci_generic", "igb_uio"];
 
 pub(super) fn check(host: &Host, wants: &Wants) -> Vec<Finding> {
-    let missing = wants.interfaces.iter().filter(|name| !host.has(format!("sys/class/net/{name}")));
+    // Not /sys/class/net, which shows those of the network namespace that it was mounted in.
+    let there = host.read("proc/self/net/dev").unwrap_or_default();
+    let is_there = |name: &str| {
+        there.lines().any(|line| line.split_once(':').is_some_and(|(it, _)| it.trim() == name))
+    };
+    let missing = wants.interfaces.iter().filter(|name| !is_there(name));
     let mut findings: Vec<_> =
         missing.map(|name| Finding::fail(name, "no interface has that name", "ip link")).collect();
     findings.extend(seen_twice(wants));

@@ -276,7 +276,8 @@ fn an_interface_that_there_is_not_is_named() {
     let sockets = Wants { nics: Vec::new(), interfaces: vec!["wire0".to_owned()], ..wants() };
     let fake = Fake::new("nowire");
     expect(&fake, &sockets, "wire0", Fail, "no interface has that name", "ip link");
-    let there = Fake::new("wire").file("sys/class/net/wire0/mtu", "1500\n");
+    let dev = "Inter-|   Receive\n face |bytes\n  lo:       0\n wire0:    1500\n";
+    let there = Fake::new("wire").file("proc/self/net/dev", dev);
     assert!(check(&there.host(), &sockets).iter().all(|f| f.what != "wire0"));
 }
 

@@ -164,8 +164,8 @@ pub enum PlanError {
         "--huge on needs {pages} huge pages of 2 MB and {free} are free: reserve more (sysctl vm.nr_hugepages={pages}), or use --huge auto"
     )]
     HugePages { pages: u64, free: u64 },
-    #[error("-e and -P are both {}: give the pid file another name", path.display())]
-    MemoryFileIsPidFile { path: PathBuf },
+    #[error("{flag} and -P are both {}: give the pid file another name", path.display())]
+    PidFileIs { flag: &'static str, path: PathBuf },
     #[error("-e {}: {why}", path.display())]
     MemoryFile { path: PathBuf, why: FileFault },
     #[error(

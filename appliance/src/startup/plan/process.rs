@@ -1,9 +1,9 @@
 //! How the process runs.
 
-use super::absolute;
-use crate::startup::flags::ServeFlags;
+use super::{PlanError, absolute};
+use crate::startup::flags::{Extended, ServeFlags, Ssl};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How the process runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -32,4 +32,36 @@ pub(super) fn process(flags: &ServeFlags) -> ProcessPlan {
         lock_memory: process.lock_memory,
         sandbox: !process.no_sandbox,
     }
+}
+
+/// Checks that the pid file takes no other file's place, and does not take it along at the end.
+pub(super) fn pid_file_apart(flags: &ServeFlags) -> Result<(), PlanError> {
+    let Some(pid_file) = &flags.process.pidfile else { return Ok(()) };
+    let clients = &flags.clients;
+    let named = [
+        ("-e", flags.memory_file.as_deref()),
+        ("-Y", clients.auth_file.as_deref()),
+        ("--config", flags.config.as_deref()),
+    ];
+    let of_tls = clients.options().filter_map(|option| match option {
+        Extended::Ssl(Ssl::ChainCert(path)) => Some(("-o ssl_chain_cert", path.as_path())),
+        Extended::Ssl(Ssl::Key(path)) => Some(("-o ssl_key", path.as_path())),
+        Extended::Ssl(Ssl::CaCert(path)) => Some(("-o ssl_ca_cert", path.as_path())),
+        _ => None,
+    });
+    let named = named.into_iter().filter_map(|(flag, path)| Some((flag, path?)));
+    match named.chain(of_tls).find(|(_, path)| are_one(pid_file, path)) {
+        Some((flag, path)) => Err(PlanError::PidFileIs { flag, path: path.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+/// Whether two names are one, as far as the directories that there are say.
+fn are_one(a: &Path, b: &Path) -> bool {
+    let [a, b] = [a, b].map(|path| {
+        let path = absolute(path);
+        let dir = path.parent().and_then(|dir| dir.canonicalize().ok());
+        dir.zip(path.file_name()).map_or_else(|| path.clone(), |(dir, name)| dir.join(name))
+    });
+    a == b
 }

@@ -1,14 +1,13 @@
 //! CPUs, memory, files and engines.
 
 use super::numa::{NumaPlan, PartPlan, Place};
-use super::{Device, PlanError, PortPlan, SLOT_BYTES, absolute, numa, slabs};
+use super::{Device, PlanError, PortPlan, SLOT_BYTES, numa, slabs};
 use crate::host::cpu_list::CpuList;
 use crate::host::machine::{FileSystem, Gpu, Machine};
 use crate::serve::tcp;
 use crate::startup::flags::{Engine, ServeFlags, TcpIn};
 use dataplane::stages::stream::{CONNECTION_BYTES, TLS_CONNECTION_BYTES};
 use driver_shim::Pages;
-use std::path::Path;
 use store::{SlabPages, restart};
 
 /// Workers over kernel sockets when no flag says how many: memcached's number of threads.
@@ -297,9 +296,6 @@ fn memory_file(flags: &ServeFlags, machine: &Machine, items: u64) -> Result<OfFi
         return Ok(OfFile { taken_bytes: 0, may_be_huge: true });
     };
     let path = path.clone();
-    if flags.process.pidfile.as_deref().is_some_and(|pid_file| are_one(pid_file, &path)) {
-        return Err(PlanError::MemoryFileIsPidFile { path });
-    }
     let room = match (machine.look_at_file)(&path) {
         Ok(room) => room,
         Err(why) => return Err(PlanError::MemoryFile { path, why }),
@@ -322,16 +318,6 @@ fn memory_file(flags: &ServeFlags, machine: &Machine, items: u64) -> Result<OfFi
     // What a file on a disk has is no memory.
     let taken_bytes = if room.system == FileSystem::Disk { 0 } else { room.taken_bytes };
     Ok(OfFile { taken_bytes, may_be_huge: matches!(room.system, FileSystem::Hugetlbfs { .. }) })
-}
-
-/// Whether two names are one, as far as the directories that there are say.
-fn are_one(a: &Path, b: &Path) -> bool {
-    let [a, b] = [a, b].map(|path| {
-        let path = absolute(path);
-        let dir = path.parent().and_then(|dir| dir.canonicalize().ok());
-        dir.zip(path.file_name()).map_or_else(|| path.clone(), |(dir, name)| dir.join(name))
-    });
-    a == b
 }
 
 /// Bytes for buffers of connections.

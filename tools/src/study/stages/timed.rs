@@ -114,7 +114,7 @@ impl Stages {
         // SAFETY: `walk` keeps the frames of a batch, untouched, until it has polled it; all are of
         // this region, which the port is over.
         let mut engine = unsafe { CpuEngine::new(store, packets, group) };
-        let mut told = told.map(|told| told.engine(0, 1, Duration::ZERO));
+        let mut told = told.map(|told| told.engine(0, 1, Duration::ZERO).0);
         let mode = BatchMode::Adaptive;
         let policy = BatchPolicy { size: batch, mode, in_flight_max: 1, ..BatchPolicy::default() };
         let (server, session) = (Arc::clone(bench.server()), bench.store().session()?);

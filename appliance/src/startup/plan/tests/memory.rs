@@ -127,6 +127,17 @@ fn a_memory_file_needs_its_place() {
     let error = plan("-e /dev/shm/items -P /dev/shm/items").unwrap_err().to_string();
     assert_eq!(error, "-e and -P are both /dev/shm/items: give the pid file another name");
     assert!(plan("-e /tmp/items -P /tmp/../tmp/items").is_err());
+    for (flag, more) in [
+        ("-Y", ""),
+        ("--config", ""),
+        ("-o ssl_chain_cert", "-Z "),
+        ("-o ssl_key", "-Z -o ssl_chain_cert=/c "),
+        ("-o ssl_ca_cert", "-Z -o ssl_chain_cert=/c "),
+    ] {
+        let between = if flag.starts_with("-o") { "=" } else { " " };
+        let error = plan(&format!("{more}{flag}{between}/f -P /f")).unwrap_err().to_string();
+        assert_eq!(error, format!("{flag} and -P are both /f: give the pid file another name"));
+    }
     assert!(plan("-e /tmp/items -P /tmp/pid").is_ok());
     // Items, and 2 MB that say what they are.
     assert!(plan("-e /x -m 4095").is_ok(), "whole pages");
