@@ -110,7 +110,10 @@ pub(crate) fn open(
     regions: &[Region],
     store: &Arc<Store>,
 ) -> Result<(Option<Arc<Offloads>>, Vec<Updater>), OffloadError> {
-    let Some(offload_plan) = &plan.offload else { return Ok((None, Vec::new())) };
+    // Without packets there is nothing to look up.
+    let Some(offload_plan) = plan.offload.as_ref().filter(|_| !regions.is_empty()) else {
+        return Ok((None, Vec::new()));
+    };
     let engine = plan.engine.name();
     let forced = plan.engine != Engine::Auto;
     let unusable = |error: OffloadError| match error {
@@ -143,7 +146,7 @@ pub(crate) fn open(
             Err(error) => unusable(error)?,
         }
     }
-    for (part, node) in nodes.iter().enumerate() {
+    for (part, node) in nodes.iter().enumerate().filter(|_| nodes.len() > 1) {
         if let Some(node) = *node
             && !gpus.iter().any(|gpu: &Gpu| gpu.part == part)
         {
