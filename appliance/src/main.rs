@@ -216,8 +216,8 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         true => sandbox::enter(&Needs::of(&plan, built.driver_dir())),
         false => sandbox::none(),
     };
-    output::begin(plan.cpus_of(plan.control_cpu))
-        .map_err(|e| format!("cannot start a thread for the log: {e}"))?;
+    output::begin(&plan.cpus_of(plan.control_cpu))
+        .map_err(|e| format!("cannot start a thread for output: {e}"))?;
     if !allocator::recover() {
         return Err("there is no memory left to serve with: lower -m, or raise the limit".into());
     }
@@ -227,7 +227,7 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     }
     let ready = appliance.ready(&plan);
     // A closed standard output is no reason to stop serving.
-    let _ = line(flags.json, &ready).and_then(output::within);
+    output::say(&line(flags.json, &ready)?);
     if let Some(nowhere) = nowhere {
         // What it has said until now is for the terminal.
         output::settle();
@@ -235,7 +235,7 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
     }
     service::ready(&format!("{ready}"));
     let report = run::serve(appliance, &signals);
-    let _ = line(flags.json, &report).and_then(output::within);
+    output::say(&line(flags.json, &report)?);
     Ok(report.is_good())
 }
 

@@ -19,6 +19,7 @@ use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 
 /// Alignment and granularity of every mapping: one x86-64 huge page.
@@ -315,17 +316,28 @@ pub fn reserve(file: &File, len: u64, nodes: &[u32]) -> io::Result<()> {
 }
 
 /// Writes the first bytes of the file, and returns when the file is as safe as its file system
-/// makes it. By way of a mapping, because hugetlbfs takes nothing else.
+/// makes it. By way of a mapping where there is no other: hugetlbfs takes no writes.
 ///
 /// # Errors
 /// As [`Mapping::of_file`]; or the file could not be synced.
 pub fn write_start(file: &File, bytes: &[u8]) -> io::Result<()> {
+    if file.write_all_at(bytes, 0).is_ok() {
+        return file.sync_all();
+    }
     let window = Mapping::of_file(file, 0, bytes.len(), Pages::Small, &[])?;
     // SAFETY: the window is as long as `bytes` or longer, was mapped just now, and no other code
     // has its address.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), window.base.as_ptr(), bytes.len()) };
     drop(window);
     file.sync_all()
+}
+
+/// Whether so much address space could be had now.
+pub fn has_address_space(bytes: usize) -> bool {
+    let Ok(base) = map_as(libc::PROT_NONE, 0, bytes, 0) else { return false };
+    // SAFETY: just mapped, ours, whole, and not used.
+    unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+    true
 }
 
 /// So many bytes in whole huge pages, one at least.

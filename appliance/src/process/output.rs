@@ -1,9 +1,8 @@
 //! What a server says on standard output and standard error, without waiting long for a reader.
 //!
-//! In: lines. Out: from [`begin`] on a thread writes those of standard error, so that a reader that is slow, or has
-//! stopped, holds up nothing else; what its queue has no space for is lost, and the next line says how much. Before, and
-//! with [`within`] for the few lines on standard output, who writes waits. Fails: with what the stream says, or because
-//! it took too long.
+//! In: lines. Out: from [`begin`] on a thread for each of both streams writes them, so that a reader that is slow, or has
+//! stopped, holds up nothing else; what a queue has no space for is lost, and the next line says how much. Both are there
+//! from the start, because at the end there may be no memory for one. Before, who writes waits.
 
 use crate::host::affinity;
 use std::io::{self, Write};
@@ -21,6 +20,7 @@ const WAIT_MAX: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(5);
 
 static LOG: OnceLock<Queue> = OnceLock::new();
+static OUTPUT: OnceLock<Queue> = OnceLock::new();
 
 /// Standard error: the writer of each line.
 #[derive(Debug, Clone, Copy)]
@@ -40,12 +40,13 @@ impl Write for Log {
     }
 }
 
-/// From now on a thread on these CPUs writes to standard error.
+/// From now on threads on these CPUs write to standard error and standard output.
 ///
 /// # Errors
 /// There is no thread to be had.
-pub fn begin(cpus: Vec<usize>) -> io::Result<()> {
-    let _ = LOG.set(Queue::to(io::stderr(), cpus)?);
+pub fn begin(cpus: &[usize]) -> io::Result<()> {
+    let _ = LOG.set(Queue::to("stderr", io::stderr(), cpus)?);
+    let _ = OUTPUT.set(Queue::to("stdout", io::stdout(), cpus)?);
     Ok(())
 }
 
@@ -56,24 +57,11 @@ pub fn settle() {
     }
 }
 
-/// Writes to standard output, but not for long, unless no thread is to be had for it.
-///
-/// # Errors
-/// That of standard output, or it took too long: it may be written later.
-pub fn within(text: String) -> io::Result<()> {
-    let text: Arc<str> = text.into();
-    let (done, waits) = sync_channel(1);
-    let write = |text: &str| {
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush())
-    };
-    let theirs = Arc::clone(&text);
-    let thread = thread::Builder::new().name("stdout".to_owned());
-    match thread.spawn(move || done.send(write(&theirs))) {
-        Ok(_) => {
-            waits.recv_timeout(WAIT_MAX).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-        }
-        Err(_) => write(&text),
+/// Writes a line to standard output, and waits until it is written, but not for long.
+pub fn say(line: &str) {
+    if let Some(queue) = OUTPUT.get() {
+        queue.add(line.as_bytes());
+        queue.settle();
     }
 }
 
@@ -93,11 +81,11 @@ enum Piece {
 }
 
 impl Queue {
-    fn to(stream: impl Write + Send + 'static, cpus: Vec<usize>) -> io::Result<Self> {
+    fn to(name: &str, stream: impl Write + Send + 'static, cpus: &[usize]) -> io::Result<Self> {
         let (queue, pieces) = sync_channel(LINES_MAX);
         let lost = Arc::<AtomicU64>::default();
-        let counted = Arc::clone(&lost);
-        thread::Builder::new().name("stderr".to_owned()).spawn(move || {
+        let (counted, cpus) = (Arc::clone(&lost), cpus.to_vec());
+        thread::Builder::new().name(name.to_owned()).spawn(move || {
             affinity::keep_on(&cpus);
             write(pieces, &counted, stream);
         })?;
@@ -141,7 +129,11 @@ fn write(pieces: Receiver<Piece>, lost: &AtomicU64, stream: impl Write) {
                 };
                 told.and_then(|()| stream.write_all(&line))
             }
-            Piece::Settled(done) => done.send(()).map_err(io::Error::other),
+            Piece::Settled(done) => {
+                let flushed = stream.flush();
+                let _ = done.send(());
+                flushed
+            }
         };
     }
 }
@@ -173,7 +165,7 @@ mod tests {
     #[test]
     fn a_reader_that_stops_holds_up_nothing() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let queue = Queue::to(writer, Vec::new()).unwrap();
+        let queue = Queue::to("test", writer, &[]).unwrap();
         let line = [b'x'; 1000];
         let begun = Instant::now();
         for _ in 0..10 * LINES_MAX {
@@ -214,7 +206,7 @@ mod tests {
     fn a_stream_that_does_not_wait_is_waited_for() {
         let (mut reader, writer) = io::pipe().unwrap();
         fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
-        let queue = Queue::to(writer, Vec::new()).unwrap();
+        let queue = Queue::to("test", writer, &[]).unwrap();
         // More than a pipe holds.
         for _ in 0..LINES_MAX / 2 {
             queue.add(&[b'x'; 1000]);

@@ -6,7 +6,7 @@
 
 use dataplane::commands::login::Users;
 use parking_lot::RwLock;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -65,6 +65,11 @@ impl Credentials {
     /// # Errors
     /// [`CredentialsError`]; then those that were known still are.
     pub fn reload(&self) -> Result<(), CredentialsError> {
+        // A FIFO would be waited for, and meanwhile nothing else is looked after.
+        if fs::metadata(&self.path).is_ok_and(|there| !there.is_file()) {
+            let source = io::Error::other("it is no file, and is read at the start alone");
+            return Err(CredentialsError::Read { path: self.path.clone(), source });
+        }
         let users = read(&self.path)?;
         *self.users.write() = users;
         Ok(())
@@ -118,6 +123,12 @@ fn read(path: &Path) -> Result<Vec<Words>, CredentialsError> {
         })
         .map_err(|source| CredentialsError::Read { path: path.to_owned(), source })?;
     let users = parse(&text, path)?;
+    if users.is_empty() {
+        tracing::warn!(
+            "the authentication file {} has no users: nobody can log in",
+            path.display()
+        );
+    }
     if mode & OTHERS != 0 {
         let mode = mode & 0o777;
         tracing::warn!(

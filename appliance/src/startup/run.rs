@@ -184,5 +184,9 @@ fn keep_items(store: Arc<Store>, cpus: &[usize], failed: &[String]) -> Result<Op
     }
     // No other thread works any more.
     affinity::keep_on(cpus);
-    store.close().map_err(|error| error.to_string())
+    // Standard output, where the report says it, may be read by nobody.
+    store
+        .close()
+        .map_err(|error| error.to_string())
+        .inspect_err(|why| tracing::error!("items LOST: {why}"))
 }

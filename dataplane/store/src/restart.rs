@@ -35,6 +35,7 @@ use super::layout::PAGE_BYTES;
 use super::slab::adopt::{Broken, carved_bytes};
 use super::store::Store;
 use driver_shim::Pages;
+use driver_shim::mapping::has_address_space;
 use file::Refusal;
 use format::{Entry, LEAD_BYTES, Saved, Settings, State};
 use nix::unistd::geteuid;
@@ -55,6 +56,10 @@ const AN_ITEM: &str = "an item that cannot be";
 
 /// Pages that are looked at in less time than it takes to start a thread for them.
 const PAGES_PER_THREAD: usize = 8;
+/// Address space that a thread is not started without.
+const THREAD_BYTES: usize = 4 << 20;
+/// Bytes of a page that are summed up at a time.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// What became of the items that the file held.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,16 +151,19 @@ impl MemoryFile {
     /// its mapping, so that whatever else writes there is no matter of memory safety.
     fn sums(&self, pages: &[(u32, usize)]) -> Result<Vec<u32>, MemoryFileError> {
         let sums = on_all_cpus(pages, |pages| {
-            let mut buffer = vec![0; PAGE_BYTES];
-            pages
-                .iter()
-                .map(|(page, len)| {
-                    let bytes = buffer.get_mut(..*len).unwrap_or_default();
-                    let offset = LEAD_BYTES as u64 + u64::from(*page) * PAGE_BYTES as u64;
-                    self.file.read_exact_at(bytes, offset)?;
-                    Ok(crc32fast::hash(bytes))
-                })
-                .collect()
+            // In pieces: there may be little memory.
+            let mut buffer = vec![0; PIECE_BYTES];
+            let mut sum = |page: u32, len: usize| {
+                let mut sum = crc32fast::Hasher::new();
+                let start = LEAD_BYTES as u64 + u64::from(page) * PAGE_BYTES as u64;
+                for at in (0..len).step_by(PIECE_BYTES) {
+                    let piece = buffer.get_mut(..PIECE_BYTES.min(len - at)).unwrap_or_default();
+                    self.file.read_exact_at(piece, start + at as u64)?;
+                    sum.update(piece);
+                }
+                Ok(sum.finalize())
+            };
+            pages.iter().map(|(page, len)| sum(*page, *len)).collect()
         });
         sums.map_err(|e| self.refused(Refusal::Read(e)))
     }
@@ -414,19 +422,21 @@ fn on_all_cpus<T: Sync, R: Send, E: Send>(
     let work = &work;
     std::thread::scope(|scope| {
         let started = |part| {
+            // The standard library ends the process where a thread that was started has no memory for its signals' stack.
+            let room = has_address_space(THREAD_BYTES).then_some(());
             let thread = std::thread::Builder::new().name("restart".to_owned());
-            (part, thread.spawn_scoped(scope, move || work(part)))
+            (part, room.and_then(|()| thread.spawn_scoped(scope, move || work(part)).ok()))
         };
         let started: Vec<_> = items.chunks(run).map(started).collect();
         let mut results = Vec::with_capacity(items.len());
         for (part, thread) in started {
             results.extend(match thread {
-                Ok(thread) => match thread.join() {
+                Some(thread) => match thread.join() {
                     Ok(done) => done?,
                     Err(panic) => std::panic::resume_unwind(panic),
                 },
                 // No thread to be had: this one does it.
-                Err(_) => work(part)?,
+                None => work(part)?,
             });
         }
         Ok(results)

@@ -150,8 +150,10 @@ pub(super) async fn converse(
             };
             let Some(come) = come else {
                 match shared.drain() {
+                    // The runtime has not noticed yet, as after a pause of the whole process.
+                    None if input.has_more(stream) => yield_now().await,
                     None => return Ok(Some(End::Idle)),
-                    // The runtime has not noticed yet; or there is more to say at the bound.
+                    // The same; or there is more to say at the bound.
                     Some(drain) if input.has_more(stream) || drain.is_over() => yield_now().await,
                     // A part of a record has come only now: its rest is waited for.
                     Some(_) if !in_part && stream.holds_part() => {}

@@ -121,6 +121,12 @@ impl Standing {
             self.limit = shared.idle_max.map(nap);
         }
         let over = self.limit.as_mut().is_some_and(|limit| limit.as_mut().poll(cx).is_ready());
+        if over && self.stream.has_unread(0) {
+            // The runtime has not noticed yet, as after a pause of the whole process.
+            self.limit = None;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if over { Poll::Ready(Ok(false)) } else { Poll::Pending }
     }
 }

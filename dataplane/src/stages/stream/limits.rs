@@ -118,11 +118,12 @@ pub(super) fn has_not_confirmed(connection: &Connection, phase: Phase, now_ns: u
     phase == Phase::Opening && now_ns >= connection.moved_ns + CONFIRM_MAX_NS
 }
 
-/// Ends a connection that has had its time, and says when it will have had it.
+/// Ends a connection that has had its time, and says when it will have had it. What clients sent during a pause that
+/// ended at `resumed_ns` may still be in the port's queue: they have all of their idle time from then on.
 pub(super) fn expire(
     connection: &mut Connection,
     phase: Phase,
-    idle_max_ns: Option<u64>,
+    (idle_max_ns, resumed_ns): (Option<u64>, u64),
     shared: &WorkerShared,
     now_ns: u64,
 ) -> Option<u64> {
@@ -139,7 +140,7 @@ pub(super) fn expire(
         _ if connection.end.is_some() => Some(connection.close_deadline(now_ns)),
         _ if connection.is_watching() => None,
         _ if connection.layer.is_shaking() => Some(moved + HANDSHAKE_MAX_NS),
-        _ => idle_max_ns.map(|max| moved.saturating_add(max)),
+        _ => idle_max_ns.map(|max| moved.max(resumed_ns).saturating_add(max)),
     };
     if deadline.is_none_or(|deadline| now_ns < deadline) {
         // Others may come to wait for what it holds.
