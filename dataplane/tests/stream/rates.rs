@@ -199,6 +199,25 @@ fn who_takes_nothing_is_idle_though_its_rate_is_used_up() {
     assert_eq!(w.server.totals().idle_kicks, 1);
 }
 
+/// What it sent meanwhile may still be in the port's queue.
+#[test]
+fn who_asked_during_a_pause_of_the_process_is_not_idle() {
+    let mut w = world_made(8, (400, 1 << 30), Made { idle_max: Some(IDLE_MAX), ..Made::default() });
+    let p = w.open(5001);
+    let quiet = w.open(5002);
+    w.hear();
+    w.now_ns += 20 * 1_000_000_000;
+    assert!(
+        w.hear().iter().all(|h| !h.flags.contains('F')),
+        "a turn before what has come is taken in"
+    );
+    w.send(p, "A", b"mn\r\n").unwrap();
+    assert!(w.hear().iter().any(|h| h.payload == b"MN\r\n"));
+    // Who says nothing from then on is idle.
+    assert!(w.pass(3).iter().any(|h| h.to == quiet.port && h.flags.contains('F')));
+    assert_eq!(w.server.totals().idle_kicks, 2);
+}
+
 /// Bytes of a value that requests are put before which use a rate up.
 const BURNT: usize = 500_000;
 
