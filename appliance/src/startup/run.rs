@@ -184,7 +184,7 @@ fn keep_items(store: Arc<Store>, cpus: &[usize], failed: &[String]) -> Result<Op
     }
     // No other thread works any more.
     affinity::keep_on(cpus);
-    // Standard output, where the report says it, may be read by nobody.
+    // Standard output, where the report says it, may have no reader.
     store
         .close()
         .map_err(|error| error.to_string())

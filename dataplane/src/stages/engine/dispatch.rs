@@ -7,7 +7,7 @@
 //! What is few is found out while it runs (`cost.rs`). The offload is never trusted with more than speed:
 //! its descriptors are validated, now and then in full ([`CpuEngine::confirms`]), and the batches that it
 //! loses are done by the CPU engine at once. The CPU engine also completes what it did: keys that its index
-//! does not have are looked up in the host's, and memory is prefetched ([`Dispatch::complete`]).
+//! does not have are looked up in the host's, and memory is prefetched (`Dispatch::complete`).
 //! Requests that are no look-ups never go there: batches are of one kind or the other.
 //! Batches come out in order of finishing. Nothing here fails, waits or allocates.
 

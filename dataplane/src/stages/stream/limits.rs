@@ -12,6 +12,7 @@ use super::outcome::{End, Next};
 use crate::commands::PARTING_MAX_NS;
 use crate::commands::work::Work;
 use crate::policy::Gate;
+use std::time::Duration;
 
 /// Pause before the next look whether a source may have more,
 const RATE_PAUSE_NS: u64 = 5_000_000;
@@ -118,12 +119,43 @@ pub(super) fn has_not_confirmed(connection: &Connection, phase: Phase, now_ns: u
     phase == Phase::Opening && now_ns >= connection.moved_ns + CONFIRM_MAX_NS
 }
 
-/// Ends a connection that has had its time, and says when it will have had it. What clients sent during a pause that
-/// ended at `resumed_ns` may still be in the port's queue: they have all of their idle time from then on.
+/// A time without a turn after which more may lie in a port's queue than a turn takes.
+const PAUSE_NS: u64 = 500_000_000;
+
+/// How long connections may be idle, if not for ever. What clients sent during a pause of the whole process may still be
+/// in the port's queue: they have all of that time from its end on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IdleLimit {
+    max_ns: Option<u64>,
+    turned_ns: u64,
+    resumed_ns: u64,
+}
+
+impl IdleLimit {
+    pub(super) fn new(most: Option<Duration>) -> Self {
+        let max_ns = most.map(|most| u64::try_from(most.as_nanos()).unwrap_or(u64::MAX));
+        Self { max_ns, turned_ns: 0, resumed_ns: 0 }
+    }
+
+    /// A turn begins.
+    pub(super) fn turn(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.turned_ns) > PAUSE_NS {
+            self.resumed_ns = now_ns;
+        }
+        self.turned_ns = now_ns;
+    }
+
+    /// When a connection on which something moved then will have been idle for too long.
+    fn deadline(self, moved_ns: u64) -> Option<u64> {
+        self.max_ns.map(|max| moved_ns.max(self.resumed_ns).saturating_add(max))
+    }
+}
+
+/// Ends a connection that has had its time, and says when it will have had it.
 pub(super) fn expire(
     connection: &mut Connection,
     phase: Phase,
-    (idle_max_ns, resumed_ns): (Option<u64>, u64),
+    idle: IdleLimit,
     shared: &WorkerShared,
     now_ns: u64,
 ) -> Option<u64> {
@@ -140,7 +172,7 @@ pub(super) fn expire(
         _ if connection.end.is_some() => Some(connection.close_deadline(now_ns)),
         _ if connection.is_watching() => None,
         _ if connection.layer.is_shaking() => Some(moved + HANDSHAKE_MAX_NS),
-        _ => idle_max_ns.map(|max| moved.max(resumed_ns).saturating_add(max)),
+        _ => idle.deadline(moved),
     };
     if deadline.is_none_or(|deadline| now_ns < deadline) {
         // Others may come to wait for what it holds.

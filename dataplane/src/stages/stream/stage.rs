@@ -13,7 +13,7 @@ use super::connection::{Connection, GiveBack, IN_BYTES, OUT_BYTES, WorkerShared}
 use super::filter::ConnFilter;
 use super::frames::{L2Header, Outbox, Wire};
 use super::handshakes::{Job, Tls};
-use super::limits::{converse_within_rates, expire, has_not_confirmed, rate_pause_ns};
+use super::limits::{IdleLimit, converse_within_rates, expire, has_not_confirmed, rate_pause_ns};
 use super::listener::Listener;
 use super::machine::{Buffers, Parsed, Phase, Vetted, parse, refuse};
 use super::outcome::{End, Next};
@@ -34,8 +34,6 @@ use wire::{At, DropReason, Tcp};
 
 /// Pause before the next look for a buffer of the spill, or for a slot to send with.
 const RETRY_NS: u64 = 1_000_000;
-/// A time without a turn after which more may lie in a port's queue than a turn takes.
-const PAUSE_NS: u64 = 500_000_000;
 /// Connections whose memory is given back in one turn, at most: some 2 microseconds each.
 const RESTS_MAX: usize = 8;
 /// Resets a second of segments of no connection, of one worker. Acknowledgements that challenge are not
@@ -65,10 +63,7 @@ pub struct Streams {
     conns: Arc<ConnSlots>,
     out: Outbox,
     region: Region,
-    idle_max_ns: Option<u64>,
-    /// The last turn, and the last one behind a pause of the whole process.
-    turned_ns: u64,
-    resumed_ns: u64,
+    idle: IdleLimit,
     /// Connections whose memory was given back in this turn.
     rests: usize,
     /// Connections that wait for their rate.
@@ -126,9 +121,7 @@ impl Streams {
             conns,
             out: Outbox::new(),
             region,
-            idle_max_ns: config.idle_max.map(|d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
-            turned_ns: 0,
-            resumed_ns: 0,
+            idle: IdleLimit::new(config.idle_max),
             drain_max: config.drain_max,
             started,
             resets: Limit::per_second(RESETS_PER_SECOND),
@@ -322,10 +315,7 @@ impl Streams {
     /// Lets every connection that something has happened to, or that is due, go on once. Says how many
     /// those were.
     pub fn turn(&mut self, gate: &mut Gate, now_ns: u64) -> usize {
-        if now_ns.saturating_sub(self.turned_ns) > PAUSE_NS {
-            self.resumed_ns = now_ns;
-        }
-        self.turned_ns = now_ns;
+        self.idle.turn(now_ns);
         let Self { wheel, connections, queue, .. } = self;
         wheel.advance(now_ns, |slot| {
             if let Some(connection) = connections.get_mut(slot as usize)
@@ -477,8 +467,7 @@ impl Streams {
             // The client's confirmation may have come to another worker: it gets a reset.
             connection.machine.abort();
         }
-        let idle = (self.idle_max_ns, self.resumed_ns);
-        let deadline = expire(connection, phase, idle, &self.shared, now_ns);
+        let deadline = expire(connection, phase, self.idle, &self.shared, now_ns);
         let next = if connection.opened && phase != Phase::None && phase != Phase::Ended {
             self.shared.ops.client.set(u64::try_from(self.conns.id(slot)).unwrap_or(0));
             let next = if gate.counts_stream(connection.limited) {
