@@ -31,9 +31,9 @@ pub enum CredentialsError {
     Read { path: PathBuf, source: io::Error },
     #[error("the authentication file {path}: line {line} is not user:password")]
     Malformed { path: PathBuf, line: usize },
-    /// Words that no client can send: they stand between blanks.
+    /// A word that no client can send: it ends at a blank.
     #[error(
-        "the authentication file {path}: line {line} has a blank in it: no client could log in with it"
+        "the authentication file {path}: line {line} has a blank in the user: no client could log in with it"
     )]
     Blank { path: PathBuf, line: usize },
     /// A line that memcached would cut.
@@ -154,7 +154,7 @@ fn parse(text: &[u8], path: &Path) -> Result<Vec<Words>, CredentialsError> {
         let (Some(user), Some(password)) = (parts.next(), parts.next()) else {
             return Err(CredentialsError::Malformed { path: path(), line: n + 1 });
         };
-        if line.contains(&b' ') {
+        if user.contains(&b' ') {
             return Err(CredentialsError::Blank { path: path(), line: n + 1 });
         }
         let words = Words::new(user, password);
@@ -177,10 +177,15 @@ mod tests {
 
     #[test]
     fn users_are_known_by_both_their_words() {
-        let c = parsed("u:p\nlong:secret\r\ncolons:a:b\nempty:\nlast:noeol").unwrap();
-        for (user, password) in
-            [("u", "p"), ("long", "secret"), ("colons", "a:b"), ("empty", ""), ("last", "noeol")]
-        {
+        let c = parsed("u:p\nlong:secret\r\ncolons:a:b\nempty:\nblanks:a b \nlast:noeol").unwrap();
+        for (user, password) in [
+            ("u", "p"),
+            ("long", "secret"),
+            ("colons", "a:b"),
+            ("empty", ""),
+            ("blanks", "a b "),
+            ("last", "noeol"),
+        ] {
             assert!(c.knows(user.as_bytes(), password.as_bytes()), "{user}");
         }
         for (user, password) in
@@ -206,6 +211,10 @@ mod tests {
             ("nocolon\n", "the authentication file F: line 1 is not user:password"),
             ("u:p\n\n", "the authentication file F: line 2 is not user:password"),
             ("\n", "the authentication file F: line 1 is not user:password"),
+            (
+                "u:p\na b:p\n",
+                "the authentication file F: line 2 has a blank in the user: no client could log in with it",
+            ),
         ] {
             assert_eq!(parsed(text).unwrap_err(), said);
         }

@@ -3,7 +3,7 @@
 //! In: a plan that has some, the regions and the store. Out: `Offloads`, from which each worker gets
 //! an engine on the GPU that is nearest, and updaters, each of which runs on a thread of its own. It keeps nothing from
 //! serving: a GPU that cannot be used is an error only where the flags require one. Each has the whole index: one
-//! that fails leaves its workers to the CPU. Each reads the packets of one part of the appliance ([`placement`]).
+//! that fails leaves its workers to the CPU. Each reads the packets of one part of the appliance (`placement`).
 
 mod facts;
 mod placement;

@@ -130,7 +130,13 @@ impl Login {
             Some(words) => match *tokens(words) {
                 [user, password, ..] => {
                     ops.auth_cmds.inc();
-                    if self.users.as_ref().is_some_and(|u| u.knows(user, password)) {
+                    // memcached 1.6.18 has the second word, 1.6.45 all behind the first.
+                    let all = unblanked(unblanked(words).get(user.len()..).unwrap_or_default());
+                    let passwords = [password, all];
+                    let known = |users: &Arc<dyn Users>| {
+                        passwords.iter().any(|password| users.knows(user, password))
+                    };
+                    if self.users.as_ref().is_some_and(known) {
                         // What follows must be of the dialect, too.
                         (self.users, self.state) = (None, State::Fresh);
                         STORED
@@ -162,6 +168,12 @@ fn announced(line: &[u8]) -> Option<usize> {
     str::from_utf8(len).ok()?.parse::<u32>().ok()?.try_into().ok()
 }
 
+/// Without the blanks before it.
+fn unblanked(text: &[u8]) -> &[u8] {
+    let blanks = text.iter().take_while(|&&b| b == b' ').count();
+    text.get(blanks..).unwrap_or_default()
+}
+
 fn tokens(text: &[u8]) -> Vec<&[u8]> {
     text.split(|&b| b == b' ').filter(|t| !t.is_empty()).take(6).collect()
 }
@@ -175,7 +187,7 @@ mod tests {
 
     impl Users for One {
         fn knows(&self, user: &[u8], password: &[u8]) -> bool {
-            (user, password) == (b"u", b"p")
+            user == b"u" && [&b"p"[..], b"a b"].contains(&password)
         }
     }
 
@@ -206,6 +218,7 @@ mod tests {
             ("set x 0 0 3\r\nu p\r\nget a\r\n", "STORED\r\n", "get a\r\n"),
             ("set x y z 4 noreply\nu  p\r\n", "STORED\r\n", ""),
             ("set x 0 0 5\r\nu p q\r\n", "STORED\r\n", ""),
+            ("set x 0 0 6\r\nu  a b\r\n", "STORED\r\n", ""),
             ("set x 0 0 +3\r\nu p\r\n", "STORED\r\n", ""),
             ("set x 0 0 3\r\nu q\r\n", "CLIENT_ERROR authentication failure\r\n", ""),
             ("set x 0 0 1\r\nu\r\n", "CLIENT_ERROR bad authentication token format\r\n", ""),
