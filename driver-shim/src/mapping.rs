@@ -332,9 +332,9 @@ pub fn write_start(file: &File, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Whether so much address space could be had now.
+/// Whether so much address space could be had now, to be written to.
 pub fn has_address_space(bytes: usize) -> bool {
-    let Ok(base) = map_as(libc::PROT_NONE, 0, bytes, 0) else { return false };
+    let Ok(base) = map(0, bytes, 0) else { return false };
     // SAFETY: just mapped, ours, whole, and not used.
     unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
     true

@@ -75,7 +75,11 @@ struct Queue {
 
 #[derive(Debug)]
 enum Piece {
-    Line(Box<[u8]>),
+    Line {
+        text: Box<[u8]>,
+        /// Lines before it that are lost.
+        lost: u64,
+    },
     /// All before it is written: says so.
     Settled(SyncSender<()>),
 }
@@ -93,8 +97,9 @@ impl Queue {
     }
 
     fn add(&self, line: &[u8]) {
-        if self.pieces.try_send(Piece::Line(line.into())).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if self.pieces.try_send(Piece::Line { text: line.into(), lost }).is_err() {
+            self.lost.fetch_add(lost + 1, Ordering::Relaxed);
         }
     }
 
@@ -116,21 +121,18 @@ impl Queue {
 /// Writes what comes. What cannot be written is lost, and nothing else.
 fn write(pieces: Receiver<Piece>, lost: &AtomicU64, stream: impl Write) {
     let mut stream = Patient(stream);
+    let tell = |stream: &mut Patient<_>, lost: u64| match lost {
+        0 => Ok(()),
+        lost => writeln!(stream, "gnomon: {lost} lines of this log are lost: its reader is slow"),
+    };
     for piece in pieces {
         let _ = match piece {
-            Piece::Line(line) => {
-                let lost = lost.swap(0, Ordering::Relaxed);
-                let told = match lost {
-                    0 => Ok(()),
-                    lost => writeln!(
-                        stream,
-                        "gnomon: {lost} lines of this log are lost: its reader is slow"
-                    ),
-                };
-                told.and_then(|()| stream.write_all(&line))
+            Piece::Line { text, lost } => {
+                tell(&mut stream, lost).and_then(|()| stream.write_all(&text))
             }
             Piece::Settled(done) => {
-                let flushed = stream.flush();
+                let told = tell(&mut stream, lost.swap(0, Ordering::Relaxed));
+                let flushed = told.and_then(|()| stream.flush());
                 let _ = done.send(());
                 flushed
             }
@@ -141,18 +143,24 @@ fn write(pieces: Receiver<Piece>, lost: &AtomicU64, stream: impl Write) {
 /// A stream that may be one that does not wait, and is waited for.
 struct Patient<W>(W);
 
-impl<W: Write> Write for Patient<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+impl<W: Write> Patient<W> {
+    fn until_it_takes<T>(&mut self, mut act: impl FnMut(&mut W) -> io::Result<T>) -> io::Result<T> {
         loop {
-            match self.0.write(bytes) {
+            match act(&mut self.0) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(PAUSE),
-                written => return written,
+                done => return done,
             }
         }
     }
+}
+
+impl<W: Write> Write for Patient<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.until_it_takes(|stream| stream.write(bytes))
+    }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.until_it_takes(W::flush)
     }
 }
 
@@ -184,7 +192,7 @@ mod tests {
             all
         });
         while begun.elapsed() < 20 * WAIT_MAX
-            && queue.pieces.try_send(Piece::Line((*b"end").into())).is_err()
+            && queue.pieces.try_send(Piece::Line { text: (*b"end").into(), lost: 0 }).is_err()
         {
             thread::yield_now();
         }

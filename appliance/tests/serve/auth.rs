@@ -114,11 +114,9 @@ fn a_file_that_others_may_read_is_warned_of() {
 
 #[test]
 fn words_that_nobody_can_log_in_with_are_refused() {
-    for line in ["a:b c\n", "a b:c\n"] {
-        let users = Tree::new("blank", "users", line);
-        let path = users.path("users");
-        let out = crate::server::run(&["-p", "-1", "-Y", &path]);
-        let said = format!("the authentication file {path}: line 1 has a blank in it");
-        crate::server::refuses(&out, &said);
-    }
+    let users = Tree::new("blank", "users", "a b:c\n");
+    let path = users.path("users");
+    let out = crate::server::run(&["-p", "-1", "-Y", &path]);
+    let said = format!("the authentication file {path}: line 1 has a blank in the user");
+    crate::server::refuses(&out, &said);
 }

@@ -127,28 +127,35 @@ impl Login {
         self.state = State::Line;
         out.extend(match words.strip_suffix(b"\r\n") {
             None => BAD_END,
-            Some(words) => match *tokens(words) {
-                [user, password, ..] => {
-                    ops.auth_cmds.inc();
-                    // memcached 1.6.18 has the second word, 1.6.45 all behind the first.
-                    let all = unblanked(unblanked(words).get(user.len()..).unwrap_or_default());
-                    let passwords = [password, all];
-                    let known = |users: &Arc<dyn Users>| {
-                        passwords.iter().any(|password| users.knows(user, password))
-                    };
-                    if self.users.as_ref().is_some_and(known) {
-                        // What follows must be of the dialect, too.
-                        (self.users, self.state) = (None, State::Fresh);
-                        STORED
-                    } else {
-                        ops.auth_errors.inc();
-                        FAILURE
-                    }
-                }
-                _ => BAD_FORMAT,
-            },
+            Some(words) => self.judge(words, ops),
         });
         Step::Used(used)
+    }
+
+    /// Whether the words are known: memcached 1.6.18 has the first and the second, 1.6.45 what stands before the first
+    /// blank and all behind it.
+    fn judge(&mut self, words: &[u8], ops: &OpCounters) -> &'static [u8] {
+        let pair = match *tokens(words) {
+            [user, password, ..] => Some((user, password)),
+            _ => None,
+        };
+        let mut split = words.splitn(2, |&b| b == b' ');
+        let split = split.next().zip(split.next());
+        let users = self.users.as_ref();
+        let knows =
+            |&(user, password): &(&[u8], &[u8])| users.is_some_and(|u| u.knows(user, password));
+        let is_known = pair.iter().chain(&split).any(knows);
+        if !is_known && pair.is_none() {
+            return BAD_FORMAT;
+        }
+        ops.auth_cmds.inc();
+        if !is_known {
+            ops.auth_errors.inc();
+            return FAILURE;
+        }
+        // What follows must be of the dialect, too.
+        (self.users, self.state) = (None, State::Fresh);
+        STORED
     }
 }
 
@@ -168,12 +175,6 @@ fn announced(line: &[u8]) -> Option<usize> {
     str::from_utf8(len).ok()?.parse::<u32>().ok()?.try_into().ok()
 }
 
-/// Without the blanks before it.
-fn unblanked(text: &[u8]) -> &[u8] {
-    let blanks = text.iter().take_while(|&&b| b == b' ').count();
-    text.get(blanks..).unwrap_or_default()
-}
-
 fn tokens(text: &[u8]) -> Vec<&[u8]> {
     text.split(|&b| b == b' ').filter(|t| !t.is_empty()).take(6).collect()
 }
@@ -187,7 +188,12 @@ mod tests {
 
     impl Users for One {
         fn knows(&self, user: &[u8], password: &[u8]) -> bool {
-            user == b"u" && [&b"p"[..], b"a b"].contains(&password)
+            let passwords: &[&[u8]] = match user {
+                b"u" => &[b"p", b"a b", b" c"],
+                b"v" => &[b""],
+                _ => &[],
+            };
+            passwords.contains(&password)
         }
     }
 
@@ -218,7 +224,12 @@ mod tests {
             ("set x 0 0 3\r\nu p\r\nget a\r\n", "STORED\r\n", "get a\r\n"),
             ("set x y z 4 noreply\nu  p\r\n", "STORED\r\n", ""),
             ("set x 0 0 5\r\nu p q\r\n", "STORED\r\n", ""),
-            ("set x 0 0 6\r\nu  a b\r\n", "STORED\r\n", ""),
+            ("set x 0 0 5\r\nu a b\r\n", "STORED\r\n", ""),
+            ("set x 0 0 6\r\nu  a b\r\n", "CLIENT_ERROR authentication failure\r\n", ""),
+            ("set x 0 0 4\r\nu  c\r\n", "STORED\r\n", ""),
+            ("set x 0 0 3\r\nu c\r\n", "CLIENT_ERROR authentication failure\r\n", ""),
+            ("set x 0 0 2\r\nv \r\n", "STORED\r\n", ""),
+            ("set x 0 0 2\r\nu \r\n", "CLIENT_ERROR bad authentication token format\r\n", ""),
             ("set x 0 0 +3\r\nu p\r\n", "STORED\r\n", ""),
             ("set x 0 0 3\r\nu q\r\n", "CLIENT_ERROR authentication failure\r\n", ""),
             ("set x 0 0 1\r\nu\r\n", "CLIENT_ERROR bad authentication token format\r\n", ""),

@@ -3,7 +3,7 @@
 //! In: request frames in the order in which a port gives them out, and the store that they ask. Out:
 //! an engine that gives each batch back some time after it came, as a GPU does, or at once, with
 //! descriptors, hints and, if wanted, heads of replies or whole ones, and says how long copying them took, which is no
-//! part of a worker's work. Nothing fails: a request out of turn gets another's
+//! part of a worker's work: by the clock on the wall, so that on a busy machine it says too much. Nothing fails: a request out of turn gets another's
 //! hints, which the worker finds out and counts.
 
 use super::bench::Bench;

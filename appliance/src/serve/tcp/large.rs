@@ -169,6 +169,12 @@ async fn gather_charged<'d>(
             }
             () = shared.over() => return Ok(Gathered::End(End::Cut)),
             () = pace.time() => {
+                if stream.has_unread(0) {
+                    // The runtime has not noticed yet, as after a pause of the whole process.
+                    pace.note_moved(0);
+                    yield_now().await;
+                    continue;
+                }
                 if shared.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
                     return Ok(Gathered::End(End::Idle));
                 }
@@ -373,6 +379,7 @@ async fn send_rest<'d>(
     let must_yield = || charges.iter().flatten().any(|charge| charge.must_yield());
     let mut pace = Pace::of_writes(stream.queued_bytes());
     while let Some(left) = rest.get(at..).filter(|left| !left.is_empty()) {
+        let queued = if shared.idle_max.is_some() { stream.queued_bytes() } else { 0 };
         tokio::select! {
             biased;
             turn = turn_of(shared, stream.writable()) => {
@@ -384,7 +391,10 @@ async fn send_rest<'d>(
             }
             () = shared.over() => return Err(io::ErrorKind::TimedOut.into()),
             () = idle(shared.idle_max), if !is_charged => {
-                return Err(io::ErrorKind::TimedOut.into());
+                // What it took during a pause of the whole process the runtime has not noticed yet.
+                if stream.queued_bytes() >= queued {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
             }
             () = pace.time(), if is_charged => {
                 let slow = pace.ends_too_slow(stream.queued_bytes());

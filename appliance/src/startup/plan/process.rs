@@ -50,7 +50,11 @@ pub(super) fn pid_file_apart(flags: &ServeFlags) -> Result<(), PlanError> {
         _ => None,
     });
     let named = named.into_iter().filter_map(|(flag, path)| Some((flag, path?)));
-    match named.chain(of_tls).find(|(_, path)| are_one(pid_file, path)) {
+    let is_it = |path: &Path| {
+        // What a link leads to, too.
+        are_one(pid_file, path) || path.canonicalize().is_ok_and(|real| are_one(pid_file, &real))
+    };
+    match named.chain(of_tls).find(|(_, path)| is_it(path)) {
         Some((flag, path)) => Err(PlanError::PidFileIs { flag, path: path.to_owned() }),
         None => Ok(()),
     }

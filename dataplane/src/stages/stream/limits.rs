@@ -145,6 +145,11 @@ impl IdleLimit {
         self.turned_ns = now_ns;
     }
 
+    /// Whether it is too soon behind a pause to say that a connection is slow.
+    fn has_just_resumed(self, now_ns: u64) -> bool {
+        now_ns < self.resumed_ns.saturating_add(PACE_NS)
+    }
+
     /// When a connection on which something moved then will have been idle for too long.
     fn deadline(self, moved_ns: u64) -> Option<u64> {
         self.max_ns.map(|max| moved_ns.max(self.resumed_ns).saturating_add(max))
@@ -159,7 +164,7 @@ pub(super) fn expire(
     shared: &WorkerShared,
     now_ns: u64,
 ) -> Option<u64> {
-    if connection.is_slow(now_ns) && !shared.spill.has_one() {
+    if connection.is_slow(now_ns) && !idle.has_just_resumed(now_ns) && !shared.spill.has_one() {
         shared.server.conn_memory.stall();
         connection.end.get_or_insert(End::Error);
         connection.machine.abort();
