@@ -171,7 +171,7 @@ async fn gather_charged<'d>(
             () = pace.time() => {
                 if stream.has_unread(0) {
                     // The runtime has not noticed yet, as after a pause of the whole process.
-                    pace.note_moved(0);
+                    pace = Pace::of_reads();
                     yield_now().await;
                     continue;
                 }
