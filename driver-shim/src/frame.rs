@@ -17,6 +17,36 @@ pub const BURST_MAX: usize = 64;
 /// Frames that travel together, oldest first, without allocation.
 pub type Burst = ArrayVec<Frame, BURST_MAX>;
 
+/// Moves the frames of a burst behind others, in one copy: `Vec::extend` moves each by itself.
+#[inline]
+pub fn append_burst(frames: &mut Vec<Frame>, burst: &mut Burst) {
+    let n = burst.len();
+    frames.reserve(n);
+    let behind = frames.as_mut_ptr().wrapping_add(frames.len());
+    // SAFETY: fewer than there are. From here on the frames are nobody's, until they are those of `frames`.
+    unsafe { burst.set_len(0) };
+    // SAFETY: `reserve` made room for `n` behind the last; two containers do not overlap.
+    unsafe { burst.as_ptr().copy_to_nonoverlapping(behind, n) };
+    // SAFETY: they were copied there, and their old places are no longer in use.
+    unsafe { frames.set_len(frames.len() + n) };
+}
+
+/// Takes the last frames from the one numbered `from` on, of which a burst holds as many as it can, in one copy.
+#[inline]
+pub fn take_last_burst(frames: &mut Vec<Frame>, from: usize) -> Burst {
+    let left = from.max(frames.len().saturating_sub(BURST_MAX)).min(frames.len());
+    let n = frames.len() - left;
+    let last = frames.as_ptr().wrapping_add(left);
+    let mut burst = Burst::new();
+    // SAFETY: fewer than there are. From here on the frames are nobody's, until they are the burst's.
+    unsafe { frames.set_len(left) };
+    // SAFETY: `n` is at most BURST_MAX, for which a burst has room; two containers do not overlap.
+    unsafe { last.copy_to_nonoverlapping(burst.as_mut_ptr(), n) };
+    // SAFETY: they were copied there, and their old places are no longer in use.
+    unsafe { burst.set_len(n) };
+    burst
+}
+
 /// Yes or no, in a byte that may hold anything. A `bool` may not, and the compiler would use what it
 /// may not hold to say that there is no frame: then a frame, which is moved at every step of its
 /// way, would be moved field by field.
@@ -245,5 +275,36 @@ impl Drop for Frame {
 impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frame").field("slot", &self.slot).field("len", &self.len).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Pages, Region};
+
+    #[test]
+    fn bursts_are_moved_whole_and_each_frame_keeps_its_slot() {
+        let region = Region::new(256, Pages::Small).unwrap();
+        let mut frames = Vec::new();
+        let mut slots = Vec::new();
+        for n in [1, 0, BURST_MAX, 3] {
+            let mut burst: Burst = (0..n).map(|_| region.alloc().unwrap()).collect();
+            slots.extend(burst.iter().map(Frame::slot));
+            append_burst(&mut frames, &mut burst);
+            assert!(burst.is_empty());
+        }
+        let slots_of = |frames: &[Frame]| frames.iter().map(Frame::slot).collect::<Vec<_>>();
+        assert_eq!(slots_of(&frames), slots);
+        let last = take_last_burst(&mut frames, 2);
+        assert_eq!(slots_of(&last), slots[4..]);
+        let before = take_last_burst(&mut frames, 2);
+        assert_eq!(slots_of(&before), slots[2..4]);
+        assert!(take_last_burst(&mut frames, 2).is_empty());
+        assert!(take_last_burst(&mut frames, 9).is_empty());
+        drop((last, before));
+        assert_eq!(region.available(), region.capacity() - 2);
+        drop(frames);
+        assert_eq!(region.available(), region.capacity());
     }
 }

@@ -20,7 +20,9 @@ pub mod region;
 pub mod slots;
 
 pub use counter::Counter;
-pub use frame::{BURST_MAX, Burst, Flag, Frame, Open, RxChecksum, TxOffload};
+pub use frame::{
+    BURST_MAX, Burst, Flag, Frame, Open, RxChecksum, TxOffload, append_burst, take_last_burst,
+};
 pub use mapping::{Mapping, MemoryKind, Pages};
 pub use nodes::NodePolicy;
 pub use port::{

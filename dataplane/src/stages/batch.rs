@@ -10,7 +10,7 @@
 //! batch, as MemcachedGPU does, but never longer than `FIXED_WAIT_MAX_NS`; [`BatchMode::Periodic`] for the
 //! end of a cycle, as Mega-KV does (section 5).
 
-use driver_shim::Frame;
+use driver_shim::{Burst, Frame, append_burst};
 use gpu::{Batch, Entry};
 
 /// Longest wait of the oldest request in a fixed batch. The paper has no bound, so its last
@@ -119,6 +119,33 @@ impl Batcher {
         }
         batch.frames.push(frame);
         Ok(())
+    }
+
+    /// Adds a burst of requests. False, and it is as it was, unless there is room for all of them.
+    #[inline(always)]
+    pub(crate) fn push_burst(
+        &mut self,
+        burst: &mut Burst,
+        mut entry: impl FnMut(&Frame) -> Entry,
+    ) -> bool {
+        if !self.has_room(burst.len()) {
+            return false;
+        }
+        let batch = match &mut self.filling {
+            Some(batch) => batch,
+            none => match self.free.pop() {
+                Some(place) => none.insert(place),
+                None => return false,
+            },
+        };
+        let entries = &mut batch.meta.entries;
+        let before = entries.len();
+        if burst.iter().any(|frame| entries.push(entry(frame)).is_err()) {
+            entries.set_len(before);
+            return false;
+        }
+        append_burst(&mut batch.frames, burst);
+        true
     }
 
     /// Requests that have not gone yet.
@@ -242,6 +269,30 @@ mod tests {
         b.put_back(refused);
         assert!(b.takes(3) && !b.takes(4));
         assert!(b.ready(0, false).is_some() && b.takes(100));
+    }
+
+    #[test]
+    fn a_burst_goes_in_whole_or_not_at_all() {
+        let (region, mut b) = batcher(8, BatchMode::Adaptive);
+        let burst_of =
+            |n| -> Burst { std::iter::repeat_with(|| region.alloc().unwrap()).take(n).collect() };
+        let entry = |frame: &Frame| Entry { slot: frame.slot(), ..Entry::default() };
+        let (mut first, mut second) = (burst_of(5), burst_of(4));
+        let slots: Vec<u32> = first.iter().map(Frame::slot).collect();
+        assert!(b.push_burst(&mut first, entry) && first.is_empty());
+        assert!(!b.push_burst(&mut second, entry));
+        assert_eq!((second.len(), b.queued()), (4, 5));
+        assert!(b.push_burst(&mut second.drain(..3).collect(), entry));
+        let shipped = b.ready(0, false).unwrap();
+        assert_eq!((shipped.frames.len(), shipped.meta.entries.len()), (8, 8));
+        let of = |n: usize| (shipped.frames[n].slot(), shipped.meta.entries[n].slot);
+        assert!((0..5).all(|n| of(n) == (slots[n], slots[n])));
+        // The other place, and none behind that.
+        assert!(b.push_burst(&mut second, entry));
+        let at_engine = b.ready(0, false).unwrap();
+        assert!(!b.push_burst(&mut burst_of(1), entry));
+        drop((shipped, first, second, at_engine));
+        assert_eq!(region.available(), region.capacity());
     }
 
     #[test]

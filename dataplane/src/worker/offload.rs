@@ -3,7 +3,7 @@
 use super::Worker;
 use crate::stages::engine::dispatch::Done;
 use crate::stages::fast_path::Parts;
-use driver_shim::{BURST_MAX, Burst, Frame};
+use driver_shim::{BURST_MAX, Burst, Frame, take_last_burst};
 use gpu::{Entry, EntryFlags};
 use wire::ipv4::{PLAIN_L3, PLAIN_L4};
 
@@ -23,9 +23,11 @@ impl Worker {
         let Some(port) = ports.get_mut(index) else { return 0 };
         let (counters, region, caps) = (&self.accounts, &self.region, port.tx.caps());
         let mut plain_gets = fast_path.plain_gets(burst, &mut port.request_matcher, region, caps);
-        let all = u64::MAX >> (BURST_MAX - burst.len().clamp(1, BURST_MAX));
         // Changes keep their order; and none goes before a read that the stages would ship before it.
-        if plain_gets == all || cpu_only.queued() > 0 || !self.batcher.has_room(burst.len()) {
+        if plain_gets == all_of(burst)
+            || cpu_only.queued() > 0
+            || !self.batcher.has_room(burst.len())
+        {
             return plain_gets;
         }
         let mut parts = Parts { ctx: self.execute.ctx(), counters, region, caps };
@@ -38,36 +40,19 @@ impl Worker {
     /// [`Self::classify_and_pass`]. In their order, because a batch that is full is shipped in between.
     #[inline(never)]
     pub(super) fn divide(&mut self, burst: &mut Burst, plain_gets: u64, index: usize, now_ns: u64) {
-        for (n, frame) in burst.drain(..).enumerate() {
-            if plain_gets >> n & 1 == 1 {
-                self.batch_plain(frame, index, now_ns);
-            } else {
-                self.classify_and_pass(frame, index, now_ns);
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn batch_plain(&mut self, frame: Frame, index: usize, now_ns: u64) {
-        let mut flags = EntryFlags::PLAIN;
-        for (known, flag) in
-            [(frame.rx.ip_good, EntryFlags::IP_GOOD), (frame.rx.udp_good, EntryFlags::UDP_GOOD)]
+        if plain_gets == all_of(burst) && self.batcher.push_burst(burst, |f| plain_entry(f, index))
         {
-            if known.is_set() {
-                flags = flags.with(flag);
-            }
+            return;
         }
-        let entry = Entry {
-            slot: frame.slot(),
-            off: frame.offset(),
-            len: u16::try_from(frame.len()).unwrap_or(u16::MAX),
-            l3: PLAIN_L3,
-            l4: PLAIN_L4,
-            flags,
-            mark: u8::try_from(index).unwrap_or(u8::MAX),
-        };
-        if let Err(frame) = self.batcher.push(frame, entry) {
-            self.push_after_shipping(frame, entry, index, now_ns);
+        for (n, frame) in burst.drain(..).enumerate() {
+            if plain_gets >> n & 1 == 0 {
+                self.classify_and_pass(frame, index, now_ns);
+                continue;
+            }
+            let entry = plain_entry(&frame, index);
+            if let Err(frame) = self.batcher.push(frame, entry) {
+                self.push_after_shipping(frame, entry, index, now_ns);
+            }
         }
     }
 
@@ -89,9 +74,8 @@ impl Worker {
             let mut parts = Parts { ctx: execute.ctx(), counters: accounts, region, caps };
             let of_port = (mark, &mut port.request_matcher);
             let left = fast_path.answer_located(frames, batch, of_port, &mut parts);
-            let mut replies = Burst::new();
             while frames.len() > left {
-                replies.extend(frames.drain(left.max(frames.len().saturating_sub(BURST_MAX))..));
+                let mut replies = take_last_burst(frames, left);
                 let bytes = replies.iter().map(|frame| frame.len() as u64).sum();
                 for came in replies.chunk_by(|a, b| a.stamp_ns == b.stamp_ns) {
                     let came_ns = came.first().map_or(0, |frame| frame.stamp_ns);
@@ -103,5 +87,32 @@ impl Worker {
                 break;
             }
         }
+    }
+}
+
+/// A bit for each frame.
+fn all_of(burst: &Burst) -> u64 {
+    u64::MAX >> (BURST_MAX - burst.len().clamp(1, BURST_MAX))
+}
+
+/// What the engine gets of a plain `get` from port `index`.
+#[inline(always)]
+fn plain_entry(frame: &Frame, index: usize) -> Entry {
+    let mut flags = EntryFlags::PLAIN;
+    for (known, flag) in
+        [(frame.rx.ip_good, EntryFlags::IP_GOOD), (frame.rx.udp_good, EntryFlags::UDP_GOOD)]
+    {
+        if known.is_set() {
+            flags = flags.with(flag);
+        }
+    }
+    Entry {
+        slot: frame.slot(),
+        off: frame.offset(),
+        len: u16::try_from(frame.len()).unwrap_or(u16::MAX),
+        l3: PLAIN_L3,
+        l4: PLAIN_L4,
+        flags,
+        mark: u8::try_from(index).unwrap_or(u8::MAX),
     }
 }

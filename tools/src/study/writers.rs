@@ -19,7 +19,7 @@ use serde_json::json;
 use std::error::Error;
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use store::verbs::{self, HashedSet};
 use store::{Session, Store, StoreConfig};
 
@@ -173,10 +173,10 @@ fn with_room_for(items: usize) -> Result<Arc<Store>, Box<dyn Error>> {
 
 /// SETs a second of a thread for each list of keys, all at once.
 fn rate(store: &Arc<Store>, way: Way, keys: &[Vec<Vec<u8>>]) -> Result<f64, Box<dyn Error>> {
-    let together = Barrier::new(keys.len() + 1);
+    let together = Barrier::new(keys.len());
     let mut sessions = keys.iter().map(|_| store.session()).collect::<Result<Vec<_>, _>>()?;
     let value = SHAPE.value(0);
-    let took = thread::scope(|scope| {
+    let times = thread::scope(|scope| {
         let threads: Vec<_> = keys
             .iter()
             .zip(&mut sessions)
@@ -184,16 +184,19 @@ fn rate(store: &Arc<Store>, way: Way, keys: &[Vec<Vec<u8>>]) -> Result<f64, Box<
                 let (together, value) = (&together, &value);
                 scope.spawn(move || {
                     together.wait();
-                    keys.chunks(BURST).try_for_each(|burst| way.store(session, burst, value))
+                    let begun = Instant::now();
+                    keys.chunks(BURST).try_for_each(|burst| way.store(session, burst, value))?;
+                    Ok::<_, String>((begun, Instant::now()))
                 })
             })
             .collect();
-        together.wait();
-        let begun = Instant::now();
-        for thread in threads {
-            thread.join().unwrap_or_else(|_| Err("a writer died".to_owned()))?;
-        }
-        Ok::<_, String>(begun.elapsed())
+        let ended = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|_| Err("a writer died".to_owned()))
+        };
+        threads.into_iter().map(ended).collect::<Result<Vec<(Instant, Instant)>, _>>()
     })?;
+    let first = times.iter().map(|(begun, _)| *begun).min();
+    let last = times.iter().map(|(_, ended)| *ended).max();
+    let took = first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first);
     Ok(keys.iter().map(Vec::len).sum::<usize>() as f64 / took.as_secs_f64())
 }

@@ -11,7 +11,7 @@ use super::input::{Input, copied};
 use super::pool::{Charge, OUT_BYTES, READ_BYTES, RESERVE_BYTES, SMALL_BYTES};
 use super::shared::{End, ThreadShared, answer, send_some};
 use super::transport::Stream;
-use super::waiting::idle;
+use super::waiting::{LATE, idle};
 use crate::process::allocator;
 use dataplane::commands::{Conversation, Ctx, Progress};
 use dataplane::observe::{Conn, ConnState, Transport};
@@ -89,9 +89,10 @@ impl Pace {
         taken < self.least
     }
 
-    /// The rest of the present time.
-    async fn time(&self) {
+    /// The rest of the present time. True: there was a pause in it.
+    async fn time(&self) -> bool {
         sleep(PROGRESS_TIME.saturating_sub(self.since.elapsed())).await;
+        self.since.elapsed() >= PROGRESS_TIME + LATE
     }
 }
 
@@ -168,11 +169,9 @@ async fn gather_charged<'d>(
                 turn.end().await;
             }
             () = shared.over() => return Ok(Gathered::End(End::Cut)),
-            () = pace.time() => {
-                if stream.has_unread(0) {
-                    // The runtime has not noticed yet, as after a pause of the whole process.
+            paused = pace.time() => {
+                if paused {
                     pace = Pace::of_reads();
-                    yield_now().await;
                     continue;
                 }
                 if shared.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
@@ -391,13 +390,18 @@ async fn send_rest<'d>(
             }
             () = shared.over() => return Err(io::ErrorKind::TimedOut.into()),
             () = idle(shared.idle_max), if !is_charged => {
-                // What it took during a pause of the whole process the runtime has not noticed yet.
-                if stream.queued_bytes() >= queued {
+                // What it took during a pause the runtime has not noticed yet. Who took all waits for a turn.
+                if stream.queued_bytes() >= queued.max(1) {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
             }
-            () = pace.time(), if is_charged => {
-                let slow = pace.ends_too_slow(stream.queued_bytes());
+            paused = pace.time(), if is_charged => {
+                let queued = stream.queued_bytes();
+                if paused || queued == 0 {
+                    pace = Pace::of_writes(queued);
+                    continue;
+                }
+                let slow = pace.ends_too_slow(queued);
                 if shared.idle_max.is_some_and(|most| pace.last.elapsed() >= most) {
                     return Err(io::ErrorKind::TimedOut.into());
                 }

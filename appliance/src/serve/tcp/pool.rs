@@ -7,6 +7,7 @@
 //! most, so that connections that wait for each other do not do so for ever. Two lanes, so that
 //! requests of some kilobytes do not wait behind those of megabytes.
 
+use super::waiting::LATE;
 use crate::process::allocator;
 use dataplane::observe::ConnMemory;
 use std::pin::pin;
@@ -190,7 +191,16 @@ impl Pool {
                 }
             }
         };
-        timeout(WAIT_MAX, waited).await.ok()?
+        let mut waited = pin!(waited);
+        loop {
+            let due = Instant::now() + WAIT_MAX;
+            match timeout(WAIT_MAX, &mut waited).await {
+                Ok(taken) => return taken,
+                // During a pause nobody could give anything back.
+                Err(_) if due.elapsed() >= LATE => {}
+                Err(_) => return None,
+            }
+        }
     }
 
     /// What a turn left behind, which began when there was memory for it. Another thread may have
@@ -382,6 +392,21 @@ mod tests {
             assert!(wait.as_mut().poll(&mut cx).is_pending());
             drop(held);
             assert!(wait.await.is_some());
+        });
+    }
+    #[test]
+    fn who_waits_does_so_longer_when_nobody_could_give_anything_back() {
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let pool = pool(16 * MB);
+            let held = pool.try_take(12 * MB).unwrap();
+            let gives_back = async {
+                std::thread::sleep(WAIT_MAX + 2 * LATE);
+                // Its time is over.
+                sleep(Duration::from_millis(20)).await;
+                drop(held);
+            };
+            assert!(tokio::join!(pool.take(4 * MB), gives_back).0.is_some());
         });
     }
 }

@@ -9,6 +9,10 @@ use std::task::Waker;
 use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 
+/// What comes so much too late tells of a pause: the process stood still, or its thread had no time. What did not move
+/// meanwhile is not the client's fault.
+pub(super) const LATE: Duration = Duration::from_millis(100);
+
 /// Those of a thread that wait, or have.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(RefCell<Places>);

@@ -14,14 +14,15 @@
 
 use super::shape::Plain;
 use super::totals::{Totals, next_of};
-use super::{Answered, FastPath, Parts, Pass, ROWS, Rows, whole};
+use super::whole::Whole;
+use super::{Answered, FastPath, Parts, Pass, ROWS, Rows};
 use crate::plain::family::FRAME;
 use crate::plain::requests::{FRAME_AROUND_KEY, KEY, LOOK, RequestMatcher};
 use crate::plain::vector::{Compiled, KEY_BLOCK, ROW, ROWS_AHEAD, Vector};
 use crate::plain::window::{ADDRESSES, part};
 use driver_shim::{BURST_MAX, Frame, Region, TxCaps};
 use gpu::index::Form;
-use gpu::{Batch, Entry, EntryFlags, Hint, ReqDesc, Verdict, WholeReply};
+use gpu::{Batch, Entry, EntryFlags, Hint, ReqDesc, Verdict};
 use store::{KeyHash, Liveness, Location};
 use wire::ipv4::{PLAIN_L3, PLAIN_L4};
 use wire::verify::verify_udp;
@@ -124,22 +125,30 @@ impl FastPath {
         let chunks = frames.chunks_mut(BURST_MAX).zip(requests_of).zip(located.iter_mut());
         for ((burst, (entries, descs)), answered) in chunks {
             let replies = replies_of.next().unwrap_or_default();
-            let (rows, around) = ((&mut rows, &mut *order), (observer, region, counters, liveness));
-            let pass = Pass::new(burst, &mut *matcher, rows, &guard, around);
-            let (sought, has_reply_row) = (0, 0);
-            let work = Located::<CSUM_OFFLOAD> {
-                pass,
-                entries,
-                descs,
-                replies,
-                mark,
-                sought,
-                has_reply_row,
-                ended,
-            };
-            let totals;
-            // To `Located::run` below, compiled for this CPU's vectors.
-            (totals, ended) = mode.run_on_this_cpu(work);
+            let mut totals = Totals::default();
+            if !replies.is_empty() {
+                let burst = &mut *burst;
+                // To `Whole::run`, compiled for this CPU's vectors, as `Located::run` below.
+                let whole = Whole { burst, entries, descs, replies, mark, observer };
+                totals = mode.run_on_this_cpu(whole);
+            }
+            if totals.frames.count_ones() as usize != burst.len() {
+                let (rows, around) =
+                    ((&mut rows, &mut *order), (observer, region, counters, liveness));
+                let mut pass = Pass::new(burst, &mut *matcher, rows, &guard, around);
+                pass.totals = totals;
+                let (sought, has_reply_row) = (0, 0);
+                let work = Located::<CSUM_OFFLOAD> {
+                    pass,
+                    entries,
+                    descs,
+                    mark,
+                    sought,
+                    has_reply_row,
+                    ended,
+                };
+                (totals, ended) = mode.run_on_this_cpu(work);
+            }
             totals.count_requests(observer, counters);
             *answered = totals.frames;
             if ended {
@@ -201,8 +210,6 @@ struct Located<'p, 'g, const CSUM_OFFLOAD: bool> {
     pass: Pass<'p, 'g>,
     entries: &'p [Entry],
     descs: &'p [ReqDesc],
-    /// Whole replies, by an engine that writes such.
-    replies: &'p [WholeReply],
     /// Number of the port whose requests are answered.
     mark: u8,
     /// Bit n: request n is looked up here.
@@ -253,7 +260,7 @@ impl<const CSUM_OFFLOAD: bool> Located<'_, '_, CSUM_OFFLOAD> {
     /// without.
     #[inline(always)]
     fn fetch_row(&mut self, row: usize, vector: impl Vector) {
-        let Self { pass, entries, descs, replies, mark, sought, has_reply_row, ended } = self;
+        let Self { pass, entries, descs, mark, sought, has_reply_row, ended } = self;
         let from = row * ROW;
         let requests = entries
             .get(from..)
@@ -271,19 +278,11 @@ impl<const CSUM_OFFLOAD: bool> Located<'_, '_, CSUM_OFFLOAD> {
                 continue;
             }
             let [key, ..] = &desc.keys;
-            if desc.verdict != Verdict::READY || entry.mark != *mark {
+            let is_answered = pass.totals.frames >> (from + n) & 1 == 1;
+            if desc.verdict != Verdict::READY || entry.mark != *mark || is_answered {
                 continue;
             }
             pass.rows.key_len[row][n] = key.len;
-            if let Some(reply) = replies.get(from + n)
-                && reply.facts.text_len > 0
-            {
-                if let Some(udp_len) = whole::write(frame, reply, pass.matcher) {
-                    pass.observer.class_hit(reply.facts.item_class.into());
-                    pass.totals.reply_whole(from + n, udp_len, key.len);
-                }
-                continue;
-            }
             *has_reply_row |= u64::from(key.hint == Hint::ROW) << (from + n);
             let addresses = frame.window::<LOOK>().map(|look| *part(look, ADDRESSES));
             let ip_sum = addresses.and_then(|a| pass.matcher.trusted(u64::from_le_bytes(a)));

@@ -239,3 +239,32 @@ fn what_a_client_takes_is_its_pace_not_what_the_kernel_took() {
     assert!(!pace.ends_too_slow(5 * TAKEN_BYTES));
     assert!(pace.ends_too_slow(4 * TAKEN_BYTES + 1));
 }
+
+/// While a client waits for the rest, for a turn of its connection's, and during a pause of the process, it is not slow.
+#[tokio::test]
+async fn who_can_take_nothing_is_not_too_slow() {
+    let idle = Duration::from_secs(1);
+    let (_stop, stopped) = watch::channel(None);
+    let mut shared = small_thread(stopped);
+    shared.idle_max = Some(idle);
+    let (shared, expected) = (&shared, &store(&shared).await);
+    let (mut client, server) = UnixStream::pair().unwrap();
+    let client = async move {
+        client.write_all(b"get k\r\n").await.unwrap();
+        let mut said = vec![0; 1];
+        client.read_exact(&mut said).await.unwrap();
+        // The connection waits for a turn behind this one.
+        let turn = Turn::of(shared).await.unwrap();
+        // Not until now does the process go on, and finds the client's time to be over.
+        std::thread::sleep(2 * idle);
+        sleep(Duration::from_millis(20)).await;
+        let all_that_left = async { while client.read_buf(&mut said).await.unwrap() > 0 {} };
+        let longer = timeout(2 * idle + idle / 2, all_that_left).await;
+        assert!(longer.is_err(), "cut off after {} bytes", said.len());
+        drop(turn);
+        while said.len() < expected.len() && client.read_buf(&mut said).await.unwrap() > 0 {}
+        assert!(said == *expected, "{} bytes of {}", said.len(), expected.len());
+    };
+    let all = async { tokio::join!(serve_stream(Stream::Unix(server), shared), client) };
+    timeout(Duration::from_secs(10), all).await.expect("it is answered");
+}
