@@ -107,6 +107,12 @@ fn a_watcher_hears_what_it_asked_for() {
     while value(&c.until_end("stats\r\n"), "log_watchers") != "0" {
         assert!(Instant::now() < deadline, "the watcher is still there");
     }
+    let counts = |stats: &str| {
+        ["log_worker_written", "log_watcher_sent"].map(|row| value(stats, row).to_owned())
+    };
+    assert!(!counts(&c.until_end("stats\r\n")).contains(&"0".to_owned()));
+    c.expect("stats reset\r\n", "RESET\r\n");
+    assert_eq!(counts(&c.until_end("stats\r\n")), ["0", "0"]);
 }
 
 /// As memcached 1.6.45 shows them.

@@ -135,7 +135,7 @@ fn other_flags_begin_empty_and_say_so() {
     Tcp::connect(server.tcp()).set("a", b"x");
     server.stop_by(Signal::SIGUSR1);
     let server = file.serve(&["-f", "2"]);
-    server.wait_for_log("made with -m 16 -I 1048576 -f 1.25 (sizes ");
+    server.wait_for_log("made with -m 16 -I 1048576 -f 1.25 (-n, --slab-pages: ");
     Tcp::connect(server.tcp()).expect("get a\r\n", "END\r\n");
     // Threads and eviction may be others.
     server.stop_by(Signal::SIGUSR1);

@@ -239,6 +239,7 @@ impl Server {
     pub fn reset(&self) {
         self.store.reset_counts();
         self.detail.forget();
+        self.watchers.reset_counts();
         for ops in self.ops.lock().iter() {
             ops.hot_keys.forget();
         }

@@ -131,6 +131,13 @@ impl Watchers {
         }
     }
 
+    /// Begins again to count.
+    pub(super) fn reset_counts(&self) {
+        for count in [&self.lines, &self.sent, &self.skipped] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Gives the line `type=<kind> [key=<key> ]<rest>` to the watchers of events of this kind.
     #[cold]
     fn tell(&self, events: Events, kind: &str, key: Option<&[u8]>, rest: std::fmt::Arguments<'_>) {

@@ -136,6 +136,8 @@ impl Store {
         (chunks, given_back): (u32, GivenBack),
         retries: &mut Retries,
     ) -> Option<Location> {
+        // Whether pages were given back for this chunk; None: not tried yet.
+        let mut released = None;
         loop {
             let lender = if chunks == 1 { self.lender(id, given_back) } else { id };
             let mut class = self.slabs.lock(lender);
@@ -175,7 +177,8 @@ impl Store {
                     return larger;
                 }
             }
-            if hopeless {
+            // Where nothing is evicted, housekeeping alone gives pages back that hold nothing, and not at once.
+            if hopeless && !*released.get_or_insert_with(|| self.release_everywhere()) {
                 break;
             }
             if starved && self.config.evict {

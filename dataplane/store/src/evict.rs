@@ -284,8 +284,9 @@ impl Store {
         }
     }
 
-    /// Gives back the pages that classes do not need any more, where the class's lock is free.
-    fn release_everywhere(&self) {
+    /// Gives back the pages that classes do not need any more, where the class's lock is free. False: there were none.
+    pub(super) fn release_everywhere(&self) -> bool {
+        let mut released = false;
         for mut class in self.slabs.class_ids().filter_map(|id| self.slabs.try_lock(id)) {
             for _ in 0..COLLECTS_INSTEAD {
                 if class.in_limbo() == 0 {
@@ -293,8 +294,11 @@ impl Store {
                 }
                 self.slabs.collect(&mut class, &self.epochs);
             }
+            let before = class.pages;
             self.slabs.release_rest(&mut class, &self.epochs);
+            released |= class.pages < before;
         }
+        released
     }
 
     fn sweep_run(&self, s: &mut Sweeper, run: u32, class: &mut Class) {

@@ -227,7 +227,7 @@ fn other_settings_discard() {
         let (store, taken) = open(other, &file.0);
         let TakenUp::Discarded(why) = taken else { panic!("{taken:?}") };
         let said = why.to_string();
-        assert!(said.contains("made with -m 4 -I 1048576 -f 2 (sizes "), "{said}");
+        assert!(said.contains("made with -m 4 -I 1048576 -f 2 (-n, --slab-pages: "), "{said}");
         let mut s = store.session().unwrap();
         put(&mut s, b"x", 0, 0, b"y");
         drop(s);

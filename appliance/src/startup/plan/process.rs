@@ -5,6 +5,9 @@ use crate::startup::flags::{Extended, ServeFlags, Ssl};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
+/// A name, and the links behind it that a kernel follows.
+const LINKS_MAX: usize = 41;
+
 /// How the process runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProcessPlan {
@@ -51,8 +54,12 @@ pub(super) fn pid_file_apart(flags: &ServeFlags) -> Result<(), PlanError> {
     });
     let named = named.into_iter().filter_map(|(flag, path)| Some((flag, path?)));
     let is_it = |path: &Path| {
-        // What a link leads to, too.
-        are_one(pid_file, path) || path.canonicalize().is_ok_and(|real| are_one(pid_file, &real))
+        // The name, and what each link on its way leads to.
+        let on_the_way = std::iter::successors(Some(path.to_owned()), |at| {
+            let to = at.read_link().ok()?;
+            Some(at.parent().map_or_else(|| to.clone(), |dir| dir.join(&to)))
+        });
+        on_the_way.take(LINKS_MAX).any(|at| are_one(pid_file, &at))
     };
     match named.chain(of_tls).find(|(_, path)| is_it(path)) {
         Some((flag, path)) => Err(PlanError::PidFileIs { flag, path: path.to_owned() }),

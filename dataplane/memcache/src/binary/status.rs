@@ -43,7 +43,7 @@ impl Status {
             Self::NonNumeric => b"Non-numeric server-side value for incr or decr",
             Self::NotAllowed => b"Auth failure.",
             Self::UnknownCommand => b"Unknown command",
-            Self::OutOfMemory => b"Out of memory",
+            Self::OutOfMemory => b"Out of memory allocating item",
             Self::NotSupported => b"Not supported",
         }
     }

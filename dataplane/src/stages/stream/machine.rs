@@ -199,7 +199,7 @@ impl Machine {
         match vetted {
             Vetted::Take => {}
             Vetted::TakeWith(ack) => tcp.ack_number = Some(seq_number(ack)),
-            // The state machine answers such a probe with where it stands, once a second.
+            // The state machine answers such a probe with where it stands, twice a second at most.
             Vetted::Challenge(seq, ack) => {
                 let (src_port, dst_port) = (tcp.src_port, tcp.dst_port);
                 let (seq_number, ack_number) = (seq_number(seq), Some(seq_number(ack)));

@@ -91,7 +91,7 @@ impl fmt::Display for Settings {
         let megabytes = (self.n_pages() * PAGE_BYTES) >> 20;
         let (item_max, growth) = (self.item_max_bytes, self.growth_factor.get());
         let (growth, sum) = (f64::from_bits(growth), self.sizes_sum.get());
-        write!(f, "-m {megabytes} -I {item_max} -f {growth} (sizes {sum:08x})")
+        write!(f, "-m {megabytes} -I {item_max} -f {growth} (-n, --slab-pages: {sum:08x})")
     }
 }
 

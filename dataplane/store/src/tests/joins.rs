@@ -56,6 +56,27 @@ fn what_is_refused_or_plainly_set_copies_nothing() {
     assert_eq!(s.copied_bytes(), 0);
 }
 
+/// An item that grows passes class after class, each with a page of its own. Those that it has left are nobody's.
+#[test]
+fn an_item_that_grows_in_a_small_store_is_not_refused_for_pages_that_hold_nothing() {
+    let config = StoreConfig { memory_bytes: 16 << 20, evict: false, ..StoreConfig::default() };
+    let store = Store::new(StoreConfig { pages: Pages::Small, ..config }).unwrap();
+    let mut s = store.session().unwrap();
+    put(&mut s, b"k", b"", 0).unwrap();
+    for _ in 0..3000 {
+        join(&mut s, StoreMode::Append, b"k", b"1234567");
+    }
+    assert_eq!(get(&s.pin(), b"k").unwrap().value().len(), 3000 * 7);
+    // What is full still says so.
+    let mut refused = 0;
+    for n in 0..6000_u32 {
+        let key = n.to_le_bytes();
+        let what = base::Store::set(&key, 0, 0, &[b'x'; 4000]);
+        refused += u32::from(verbs::store(&mut s, None, &what).is_err());
+    }
+    assert!(refused > 2000, "{refused}");
+}
+
 /// Two chunks serve an item that is appended to without end: it takes no larger ones before it needs
 /// them.
 #[test]

@@ -170,3 +170,25 @@ fn a_unix_socket_takes_the_place_of_the_network() {
     assert!(here.clients.auth_file.unwrap().is_absolute());
     assert!(here.process.pid_file.unwrap().is_absolute());
 }
+
+#[test]
+fn a_pid_file_takes_no_name_on_the_way_to_another_file() {
+    let dir = std::env::temp_dir().join(format!("gnomon-pid-file-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    for (name, target) in [("users", "mid"), ("mid", "real"), ("loop", "loop")] {
+        std::os::unix::fs::symlink(target, dir.join(name)).unwrap();
+    }
+    std::fs::write(dir.join("real"), "a:b\n").unwrap();
+    let said = |users: &str, pid: &str| {
+        let [users, pid] = [users, pid].map(|name| dir.join(name).display().to_string());
+        plan(&format!("-s kv -Y {users} -P {pid}")).map_err(|e| e.to_string())
+    };
+    for pid in ["users", "mid", "real"] {
+        let refused = said("users", pid).unwrap_err();
+        assert!(refused.contains("-Y and -P are both "), "{refused}");
+    }
+    for (users, pid) in [("users", "pid"), ("loop", "pid"), ("real", "mid")] {
+        assert!(said(users, pid).is_ok(), "{users} {pid}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
