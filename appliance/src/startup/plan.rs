@@ -202,6 +202,12 @@ impl Plan {
         process::pid_file_apart(flags)?;
         let mut notes = Vec::new();
         let clients = clients::clients(flags)?;
+        let metrics = match &flags.metrics {
+            Some(MetricsAddr::Unix(path)) => {
+                Some(MetricsAddr::Unix(clients::socket_path("--metrics", path)?))
+            }
+            other => other.clone(),
+        };
         let tls = tls::tls(flags)?;
         notes.extend(tls::notes(flags, tls.as_ref()));
         let ports = network::ports(flags, machine)?;
@@ -340,10 +346,7 @@ impl Plan {
             batch_mode: flags.batch_mode,
             batch_cycle_us: (flags.batch_mode == BatchMode::Periodic)
                 .then_some(flags.offload.index_cycle),
-            metrics: flags.metrics.clone().map(|address| match address {
-                MetricsAddr::Unix(path) => MetricsAddr::Unix(absolute(&path)),
-                tcp @ MetricsAddr::Tcp(_) => tcp,
-            }),
+            metrics,
             energy: flags.energy,
             base_watts: flags.base_watts,
             eal: flags.eal.clone(),

@@ -53,7 +53,7 @@ pub fn page(sources: &Sources, power: &mut Power) -> String {
 pub fn samples(page: &str, name: &str) -> String {
     let mut text = String::new();
     let is_histogram = families().iter().any(|f| f.name == name && f.kind == Kind::Histogram);
-    for line in page.lines() {
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
         let of_histogram = line.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
         if is_histogram && of_histogram {
             let _ = writeln!(text, "{line}");

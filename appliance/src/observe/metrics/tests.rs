@@ -38,6 +38,7 @@ fn samples_of_one_name() {
     assert_eq!(samples(page, "a"), "5\n");
     assert_eq!(samples(page, "c"), "c{x=\"1\"} 7\nc{x=\"2\"} 8\n");
     assert_eq!(samples(page, "d"), "");
+    assert_eq!(samples(page, "# HELP"), "");
     let page = "gnomon_request_duration_seconds_bucket{le=\"1\"} 2\ngnomon_request_duration_seconds_count 3\nd 1\n";
     assert_eq!(samples(page, "gnomon_request_duration_seconds").lines().count(), 2);
     assert_eq!(samples(page, "gnomon_request_duration_seconds_count"), "3\n");

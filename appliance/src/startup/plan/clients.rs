@@ -4,7 +4,8 @@ use super::{PlanError, absolute};
 use crate::startup::flags::{Extended, FileMask, ServeFlags, ServicePort, TcpIn};
 use memcache::{Dialect, Dialects};
 use serde::{Serialize, Serializer};
-use std::path::PathBuf;
+use std::os::unix::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 /// memcached's port.
 const SERVICE_PORT: u16 = 11211;
@@ -89,10 +90,12 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
         return Err(PlanError::SharedReadsWithoutFile);
     }
     let mut plan = ClientsPlan {
-        unix: clients
-            .unix_socket
-            .as_deref()
-            .map(|path| UnixPlan { path: absolute(path), mask: clients.unix_mask }),
+        unix: match &clients.unix_socket {
+            Some(path) => {
+                Some(UnixPlan { path: socket_path("-s", path)?, mask: clients.unix_mask })
+            }
+            None => None,
+        },
         backlog: clients.listen_backlog,
         requests_per_turn: clients.max_reqs_per_event as usize,
         dialect: match clients.auth_file {
@@ -210,4 +213,13 @@ pub(super) fn udp_port(flags: &ServeFlags) -> ServicePort {
         (None, Some(ServicePort::Any)) if flags.port.is_empty() => ServicePort::Any,
         (None, _) => ServicePort::Fixed(SERVICE_PORT),
     }
+}
+
+/// The path of a Unix socket, if it can be one's.
+pub(super) fn socket_path(flag: &'static str, path: &Path) -> Result<PathBuf, PlanError> {
+    let path = absolute(path);
+    if SocketAddr::from_pathname(&path).is_err() {
+        return Err(PlanError::SocketPath { flag, path });
+    }
+    Ok(path)
 }

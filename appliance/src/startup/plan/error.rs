@@ -166,6 +166,8 @@ pub enum PlanError {
     HugePages { pages: u64, free: u64 },
     #[error("{flag} and -P are both {}: give the pid file another name", path.display())]
     PidFileIs { flag: &'static str, path: PathBuf },
+    #[error("{flag} {}: the path of a Unix socket has at most 107 bytes: choose another", path.display())]
+    SocketPath { flag: &'static str, path: PathBuf },
     #[error("-e {}: {why}", path.display())]
     MemoryFile { path: PathBuf, why: FileFault },
     #[error(

@@ -169,6 +169,11 @@ fn a_unix_socket_takes_the_place_of_the_network() {
     assert!(here.clients.unix.unwrap().path.is_absolute());
     assert!(here.clients.auth_file.unwrap().is_absolute());
     assert!(here.process.pid_file.unwrap().is_absolute());
+    let long = "a".repeat(108);
+    for (flag, value) in [("-s", long.clone()), ("--metrics", format!("unix:{long}"))] {
+        let said = plan(&format!("{flag} {value}")).unwrap_err().to_string();
+        assert!(said.starts_with(flag) && said.contains("at most 107 bytes"), "{said}");
+    }
 }
 
 #[test]
