@@ -39,6 +39,46 @@ def process_stopped():
         return f"replies again after {took * 1e3:.0f} ms"
 
 
+@mark("process stopped amid large replies", "SIGSTOP, longer than any wait, three times, with memory for a few of them", "whole, all of them")
+def stopped_amid_large_replies():
+    value = b"large " * 150_000
+    wanted = memc.hit(b"large", value)
+    limits = ("-t", "1", "-c", "40", "--conn-memory", "5448k", "-o", "idle_timeout=1")
+    with Server(*BASE, *limits).loaded() as server:
+        told = memc.Tcp(server.address).ask(memc.set_command(b"large", value))
+        must(told == b"STORED\r\n", f"set: {told!r}")
+        over, failed, whole = threading.Event(), [], itertools.count()
+
+        def ask():
+            try:
+                client = memc.Tcp(server.address, timeout_s=drill.SOON_S)
+                while not over.is_set():
+                    client.socket.sendall(b"get large\r\n")
+                    told = [client.socket.recv(1 << 18)]
+                    while told[-1] and not told[0].startswith(b"SERVER_ERROR") and sum(map(len, told)) < len(wanted):
+                        told.append(client.socket.recv(1 << 18))
+                    told = b"".join(told)
+                    must(told == wanted, f"{len(told)} bytes, which begin {told[:60]!r}")
+                    next(whole)
+            except (OSError, drill.Failed) as error:
+                failed.append(str(error))
+
+        clients = [threading.Thread(target=ask) for _ in range(16)]
+        for client in clients:
+            client.start()
+        for _ in range(3):
+            time.sleep(0.3)
+            os.kill(server.pid, signal.SIGSTOP)
+            time.sleep(3.2)
+            os.kill(server.pid, signal.SIGCONT)
+        time.sleep(0.3)
+        over.set()
+        for client in clients:
+            client.join()
+        must(not failed, f"{len(failed)} of {len(clients)} failed: {failed[:1]}")
+        return f"{next(whole)} replies of {len(value)} bytes"
+
+
 @mark("control plane stalled", "its thread is held up for a second", "requests are answered all the while")
 def control_stalled():
     with Server(*BASE).loaded() as server, probing(server.address) as probe:
