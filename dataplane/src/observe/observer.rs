@@ -198,13 +198,22 @@ impl Observer<'_> {
         count: StoreCount,
     ) {
         self.looked(what.key, before);
-        if count.command {
+        // As memcached, which counts a store once it has memory for what came.
+        let joins = matches!(what.mode, StoreMode::Append | StoreMode::Prepend);
+        let has_memory = match result {
+            Err(NotStored::OutOfMemory) => false,
+            Err(NotStored::TooLarge) => joins,
+            _ => true,
+        };
+        if count.command && has_memory {
             self.storage_commands(1);
         }
         self.ops.hot_keys.see(what.key);
         self.server.detail.count(what.key, Act::Set);
         let own_cas = what.own_cas.is_some();
-        self.class_set(session, what.key, what.value.len(), own_cas);
+        if has_memory {
+            self.class_set(session, what.key, what.value.len(), own_cas);
+        }
         if count.cas {
             self.cas(result);
         }
@@ -225,14 +234,16 @@ impl Observer<'_> {
         result: Result<verbs::Stored, NotStored>,
     ) {
         self.ops.hot_keys.see(key);
-        self.class_set(session, key, value_len, false);
+        if result.is_ok() {
+            self.class_set(session, key, value_len, false);
+        }
         self.refused_by_store(result);
     }
 
-    /// So many plain `set`s were carried out, or refused.
+    /// So many plain `set`s were carried out, or refused by the store: the latter, as a part of them.
     #[inline]
-    pub fn sets(self, n: u64) {
-        self.storage_commands(n);
+    pub fn sets(self, n: u64, refused: u64) {
+        self.storage_commands(n - refused);
         self.commands(Kind::Store, n);
     }
 

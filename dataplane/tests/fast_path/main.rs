@@ -456,7 +456,7 @@ fn what_the_store_refuses_is_refused_in_its_words() {
         for config in [small as fn() -> StoreConfig, full] {
             let modes = [FastPathMode::Off, FastPathMode::Vector, FastPathMode::Portable];
             let mut worlds = modes.map(|mode| World::over(config(), Dialects::Auto, mode, caps));
-            for round in 0..100 {
+            for round in 0..160 {
                 let burst: Vec<Vec<u8>> = (0..64)
                     .map(|n| {
                         let value = "v".repeat([10, 955, 960, 990, 1000, 1300][n % 6]);

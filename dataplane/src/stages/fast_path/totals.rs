@@ -30,6 +30,8 @@ pub(super) struct Totals {
     pub(super) strict: u64,
     /// Bit n: frame n is a `set` that was carried out.
     pub(super) sets: u64,
+    /// How many of the `set`s in `sets` the store refused.
+    pub(super) sets_refused: u64,
     /// Bytes of the texts of the `set`s in `sets`.
     pub(super) sets_len: u64,
     /// Bit n: frame n is done with, and gets no answer.
@@ -97,7 +99,7 @@ impl Totals {
             }
         }
         if sets > 0 {
-            observer.sets(sets);
+            observer.sets(sets, self.sets_refused);
             counters.slow.add(sets);
         }
         let gets_len = (self.lengths >> 32) + gets * TEXT_AROUND_KEY;
