@@ -23,7 +23,7 @@ pub fn append_burst(frames: &mut Vec<Frame>, burst: &mut Burst) {
     let n = burst.len();
     frames.reserve(n);
     let behind = frames.as_mut_ptr().wrapping_add(frames.len());
-    // SAFETY: fewer than there are. From here on the frames are nobody's, until they are those of `frames`.
+    // SAFETY: fewer than there are. From here on the frames have no owner, until `frames` has them.
     unsafe { burst.set_len(0) };
     // SAFETY: `reserve` made room for `n` behind the last; two containers do not overlap.
     unsafe { burst.as_ptr().copy_to_nonoverlapping(behind, n) };
@@ -38,7 +38,7 @@ pub fn take_last_burst(frames: &mut Vec<Frame>, from: usize) -> Burst {
     let n = frames.len() - left;
     let last = frames.as_ptr().wrapping_add(left);
     let mut burst = Burst::new();
-    // SAFETY: fewer than there are. From here on the frames are nobody's, until they are the burst's.
+    // SAFETY: fewer than there are. From here on the frames have no owner, until the burst has them.
     unsafe { frames.set_len(left) };
     // SAFETY: `n` is at most BURST_MAX, for which a burst has room; two containers do not overlap.
     unsafe { last.copy_to_nonoverlapping(burst.as_mut_ptr(), n) };

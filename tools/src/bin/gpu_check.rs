@@ -8,6 +8,7 @@ use std::time::Duration;
 use tools::gpu_check::plan::{Kind, MINUTES, Plan, Step};
 use tools::gpu_check::steps;
 use tools::gpu_check::watch;
+use tools::output::{say, tell};
 use tools::report::Report;
 
 /// Checks and measures a GPU, and writes results.json, report.md and plots.html.
@@ -60,23 +61,18 @@ struct Cli {
 fn main() -> ExitCode {
     gpu::cuda::set_environment();
     let cli = Cli::parse();
-    match run(&cli) {
-        Ok(true) => {
-            if !cli.worker {
-                println!("gnomon-gpu-check: see {}", cli.out.join("report.md").display());
-            }
-            ExitCode::SUCCESS
-        }
-        Ok(false) => {
-            let page = cli.out.join("report.md");
-            eprintln!("gnomon-gpu-check: not all was done; see {}", page.display());
-            ExitCode::FAILURE
-        }
-        Err(why) => {
-            eprintln!("gnomon-gpu-check: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    let page = cli.out.join("report.md");
+    let why = match run(&cli) {
+        Ok(true) if cli.worker => return ExitCode::SUCCESS,
+        Ok(true) => match say(format_args!("gnomon-gpu-check: see {}", page.display())) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(why) => why.to_string(),
+        },
+        Ok(false) => format!("not all was done; see {}", page.display()),
+        Err(why) => why.to_string(),
+    };
+    tell(format_args!("gnomon-gpu-check: {why}"));
+    ExitCode::FAILURE
 }
 
 /// Whether all was done.

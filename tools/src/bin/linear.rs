@@ -4,13 +4,14 @@
 use clap::Parser;
 use std::process::ExitCode;
 use tools::linear::cli::Flags;
+use tools::output::tell;
 
 fn main() -> ExitCode {
     match Flags::parse().run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(e) => {
-            eprintln!("gnomon-linear: {e}");
+            tell(format_args!("gnomon-linear: {e}"));
             ExitCode::FAILURE
         }
     }

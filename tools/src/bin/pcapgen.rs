@@ -2,12 +2,13 @@
 
 use clap::Parser;
 use std::process::ExitCode;
+use tools::output::tell;
 
 fn main() -> ExitCode {
     match tools::trace::cli::Flags::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("gnomon-pcapgen: {e}");
+            tell(format_args!("gnomon-pcapgen: {e}"));
             ExitCode::FAILURE
         }
     }

@@ -3,6 +3,7 @@
 
 use clap::Parser;
 use std::process::ExitCode;
+use tools::output::tell;
 use tools::replay::cli::{Flags, Verdict};
 
 fn main() -> ExitCode {
@@ -10,7 +11,7 @@ fn main() -> ExitCode {
         Ok(Verdict::Good) => ExitCode::SUCCESS,
         Ok(Verdict::Bad) => ExitCode::from(3),
         Err(e) => {
-            eprintln!("gnomon-replay: {e}");
+            tell(format_args!("gnomon-replay: {e}"));
             ExitCode::FAILURE
         }
     }

@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 use std::error::Error;
 use std::process::ExitCode;
+use tools::output::tell;
 use tools::study::{
     batch, children, consolidation, fpga, gpu_cache, hitrate, hitrate_live, latency, offline, rdma,
     schedule, simd, stages, tco, tcp, writers,
@@ -87,7 +88,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("gnomon-study: {e}");
+            tell(format_args!("gnomon-study: {e}"));
             ExitCode::FAILURE
         }
     }

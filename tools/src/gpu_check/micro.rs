@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::{Extent, median, percentile};
+use crate::output::tell;
 use crate::report::Report;
 use driver_shim::{Mapping, MemoryKind, Pages};
 use gpu::card::{Card, CardError, CardMemory, Kernel, Recorded, Stream};
@@ -536,7 +537,7 @@ fn wait(stream: &mut dyn Stream) -> Result<(), CardError> {
     let begun = Instant::now();
     while !stream.is_idle()? {
         if begun.elapsed() > WAIT_MAX {
-            eprintln!("a kernel has not ended after {} s", WAIT_MAX.as_secs());
+            tell(format_args!("a kernel has not ended after {} s", WAIT_MAX.as_secs()));
             std::process::abort();
         }
         std::hint::spin_loop();

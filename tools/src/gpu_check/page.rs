@@ -3,6 +3,7 @@
 //! In: the figures. Out: Markdown, and one HTML file with the plots. Fails as the file system does.
 
 use super::consolidation;
+use crate::output::about;
 use crate::report::Report;
 use crate::report::table::{Draw, Table, cell, table};
 use std::fmt::Write as _;
@@ -130,8 +131,11 @@ pub fn write(report: &Report) -> io::Result<()> {
             let _ = writeln!(plots, "<h2>{}</h2>\n<p>{}</p>\n{svg}", table.title, table.says);
         }
     }
-    fs::write(report.dir().join("plots.html"), plots)?;
-    fs::write(report.dir().join("report.md"), page)
+    for (name, text) in [("plots.html", plots), ("report.md", page)] {
+        let file = report.dir().join(name);
+        fs::write(&file, text).map_err(|e| about(file.display(), &e))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use super::Result;
 use super::plan::{Plan, Step};
 use super::steps::record;
+use crate::output::tell;
 use crate::report::Report;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
@@ -144,7 +145,7 @@ fn ending(status: ExitStatus) -> String {
 /// Passes lines on to where this process says things, and keeps the last that is no figure.
 fn pass_on(lines: impl BufRead, last: &Mutex<String>) {
     for line in lines.lines().map_while(std::result::Result::ok) {
-        eprintln!("{line}");
+        tell(&line);
         let figure = line.contains(": {") && line.ends_with('}');
         if !figure && !line.trim().is_empty() {
             *last.lock().unwrap_or_else(PoisonError::into_inner) = line;

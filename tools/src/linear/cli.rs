@@ -1,10 +1,11 @@
 //! The command line of `gnomon-linear`: flags in, a report and a verdict out.
 
 use super::check::{Verdict, check_counting};
-use super::client::ClientError;
 use super::run::{Config, run};
 use super::wire::Verb;
+use crate::output::say;
 use clap::Parser;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -62,8 +63,8 @@ impl Flags {
     /// Makes and checks the histories, and prints what was found. True when all is well.
     ///
     /// # Errors
-    /// A client's.
-    pub fn run(&self) -> Result<bool, ClientError> {
+    /// A client's, or the standard output's.
+    pub fn run(&self) -> Result<bool, Box<dyn Error>> {
         let (mut operations, mut violations, mut gone) = (0, 0, 0);
         for n in 0..self.histories {
             let seed = self.seed.wrapping_add(u64::from(n));
@@ -88,19 +89,23 @@ impl Flags {
                     Verdict::Linearizable => {}
                     Verdict::Violation(violation) => {
                         violations += 1;
-                        println!("seed {seed}, key {name}: not linearizable\n{violation}");
+                        say(format_args!(
+                            "seed {seed}, key {name}: not linearizable\n{violation}"
+                        ))?;
                     }
                     Verdict::Undecided => {
                         violations += 1;
-                        println!("seed {seed}, key {name}: undecided after {BUDGET} steps");
+                        say(format_args!(
+                            "seed {seed}, key {name}: undecided after {BUDGET} steps"
+                        ))?;
                     }
                 }
             }
         }
         if self.expire || self.evict {
-            println!("{gone} answers show items that had expired or were evicted");
+            say(format_args!("{gone} answers show items that had expired or were evicted"))?;
         }
-        println!(
+        say(format_args!(
             "{} histories, {operations} operations, {} clients ({} over UDP), {} keys, seed {}: \
              {violations} violations",
             self.histories,
@@ -108,7 +113,7 @@ impl Flags {
             self.udp_clients,
             self.keys,
             self.seed
-        );
+        ))?;
         Ok(violations == 0)
     }
 }

@@ -3,6 +3,7 @@
 use super::reads::{ReadCounts, Reads};
 use super::sockets::Sockets;
 use super::{Generated, Link, Pace, Plan, PlayError, Report, Source, play};
+use crate::output::tell;
 use crate::trace::cli::{CliError, write_text};
 use crate::trace::flags::RATE_DEFAULT;
 use crate::trace::{GenerateError, ReadError, Reader, Timing, Trace, TraceFlags};
@@ -250,7 +251,7 @@ impl Flags {
             Some(path) => Box::new(Reader::open(path)?),
             None => {
                 let seed = self.traffic.seed();
-                eprintln!("seed {seed}");
+                tell(format_args!("seed {seed}"));
                 Box::new(Generated::new(self.made_up(seed))?)
             }
         };
@@ -335,20 +336,11 @@ impl Flags {
         report: &Report,
         reads: Option<ReadCounts>,
     ) -> Result<(), CliError> {
-        if self.json.as_deref() != Some(Path::new("-")) {
-            if let Some(p) = preload {
-                let text =
-                    format!("preload     {:>12}  sets stored, {} retries\n", p.answered, p.retries);
-                write_text(Path::new("-"), &text)?;
-            }
-            write_text(Path::new("-"), &report.to_string())?;
-            if let Some(ReadCounts { reads, torn, longer, bad, asked, resumed, reopened }) = reads {
-                let text = format!(
-                    "reads       {reads:>12}  {torn} torn, {longer} of items that had grown, {bad} bad; {asked} keys asked over TCP, \
-                     {resumed} times resumed, {reopened} queue pairs opened again\n"
-                );
-                write_text(Path::new("-"), &text)?;
-            }
+        let on_stdout = Path::new("-");
+        // What is kept comes first: the standard output may fail.
+        if let Some(dir) = &self.plots {
+            write_text(&dir.join("rate.svg"), &report.series.rate_svg())?;
+            write_text(&dir.join("latency.svg"), &report.series.latency_svg())?;
         }
         if let Some(path) = &self.json {
             let mut all = report.json();
@@ -361,13 +353,22 @@ impl Flags {
             }
             write_text(path, &format!("{all:#}\n"))?;
         }
-        if let Some(dir) = &self.plots {
-            let made = std::fs::create_dir_all(dir);
-            made.map_err(|source| CliError::Create { path: dir.clone(), source })?;
-            write_text(&dir.join("rate.svg"), &report.series.rate_svg())?;
-            write_text(&dir.join("latency.svg"), &report.series.latency_svg())?;
+        if self.json.as_deref() == Some(on_stdout) {
+            return Ok(());
         }
-        Ok(())
+        let mut text = String::new();
+        if let Some(p) = preload {
+            text +=
+                &format!("preload     {:>12}  sets stored, {} retries\n", p.answered, p.retries);
+        }
+        text += &report.to_string();
+        if let Some(ReadCounts { reads, torn, longer, bad, asked, resumed, reopened }) = reads {
+            text += &format!(
+                "reads       {reads:>12}  {torn} torn, {longer} of items that had grown, {bad} bad; {asked} keys asked over TCP, \
+                 {resumed} times resumed, {reopened} queue pairs opened again\n"
+            );
+        }
+        write_text(on_stdout, &text)
     }
 }
 

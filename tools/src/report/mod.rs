@@ -7,6 +7,7 @@
 mod named;
 pub mod table;
 
+use crate::output::{about, tell};
 pub(crate) use named::named;
 use serde_json::{Map, Value};
 use std::fs;
@@ -27,7 +28,7 @@ impl Report {
     /// # Errors
     /// The directory cannot be made.
     pub fn new(dir: &Path, name: &str) -> io::Result<Self> {
-        fs::create_dir_all(dir)?;
+        fs::create_dir_all(dir).map_err(|e| about(dir.display(), &e))?;
         Ok(Self { dir: dir.to_owned(), name: name.to_owned(), all: Map::new() })
     }
 
@@ -68,7 +69,7 @@ impl Report {
     /// # Errors
     /// The file cannot be written.
     pub fn row(&mut self, table: &str, row: Value) -> io::Result<()> {
-        eprintln!("{table}: {row}");
+        tell(format_args!("{table}: {row}"));
         let rows = self.all.entry(table).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(rows) = rows {
             rows.push(row);
@@ -97,8 +98,13 @@ impl Report {
     fn write(&self) -> io::Result<()> {
         // Whole or not at all, whenever the process ends.
         let file = self.dir.join(format!("{}.json", self.name));
-        let new = self.dir.join(format!("{}.json.new", self.name));
-        fs::write(&new, format!("{:#}\n", Value::Object(self.all.clone())))?;
-        fs::rename(new, file)
+        // Other processes may have a report of this name.
+        let new = self.dir.join(format!("{}.json.{}.new", self.name, std::process::id()));
+        let written = fs::write(&new, format!("{:#}\n", Value::Object(self.all.clone())))
+            .and_then(|()| fs::rename(&new, &file));
+        written.map_err(|e| {
+            let _ = fs::remove_file(&new);
+            about(file.display(), &e)
+        })
     }
 }

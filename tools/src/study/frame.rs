@@ -4,10 +4,12 @@
 //! in it; in the end each table as text on the standard output, and its plot beside the figures.
 //! Fails as the file system does.
 
+use crate::output::{about, say};
 use crate::report::Report;
 use crate::report::table::Table;
 use clap::Args;
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -40,6 +42,8 @@ pub struct Frame {
     /// Its figures.
     pub report: Report,
     begun: Instant,
+    /// What kept text off the standard output: said last, when all files are there.
+    unsaid: Option<io::Error>,
 }
 
 impl Frame {
@@ -60,42 +64,48 @@ impl Frame {
         ] {
             report.fact(fact, value)?;
         }
-        Ok(Self { report, begun: Instant::now() })
+        Ok(Self { report, begun: Instant::now(), unsaid: None })
+    }
+
+    /// Writes a line to the standard output; [`Self::end`] fails where that cannot be.
+    pub fn say(&mut self, line: impl Display) {
+        if self.unsaid.is_none() {
+            self.unsaid = say(line).err();
+        }
     }
 
     /// Says which machine, commit and seed, shows the tables, and draws what there is to draw.
     ///
     /// # Errors
-    /// A file cannot be written.
+    /// A file, or the standard output, cannot be written.
     pub fn end(mut self, tables: &[Table]) -> io::Result<()> {
         self.report.fact("seconds", json!(self.begun.elapsed().as_secs_f64()))?;
         let fact = |name: &str| self.report.get(name).map_or_else(String::new, Value::to_string);
-        println!("{}: commit {}, seed {}", self.report.name(), fact("commit"), fact("seed"));
-        println!("machine: {}", fact("machine"));
+        let (name, commit, seed) = (self.report.name(), fact("commit"), fact("seed"));
+        let what = format!("{name}: commit {commit}, seed {seed}\nmachine: {}", fact("machine"));
+        self.say(what);
         for table in tables {
-            let rows = self.report.rows(table.name);
-            self.show(table, rows)?;
+            let rows = self.report.rows(table.name).to_vec();
+            self.show(table, &rows)?;
         }
-        println!("\nfigures and plots: {}", self.report.dir().display());
-        Ok(())
+        let files = format!("\nfigures and plots: {}", self.report.dir().display());
+        self.say(files);
+        self.unsaid.map_or(Ok(()), Err)
     }
 
     /// Shows rows as a table, and draws them.
     ///
     /// # Errors
     /// The plot cannot be written.
-    pub fn show(&self, table: &Table, rows: &[Value]) -> io::Result<()> {
+    pub fn show(&mut self, table: &Table, rows: &[Value]) -> io::Result<()> {
         if rows.is_empty() {
             return Ok(());
         }
-        println!("\n{}: {}\n{}", table.title, table.says, table.text(rows));
-        match table.svg(rows) {
-            Some(svg) => {
-                let file = format!("{}-{}.svg", self.report.name(), table.name);
-                fs::write(self.report.dir().join(file), svg)
-            }
-            None => Ok(()),
-        }
+        self.say(format_args!("\n{}: {}\n{}", table.title, table.says, table.text(rows)));
+        let Some(svg) = table.svg(rows) else { return Ok(()) };
+        let file = format!("{}-{}.svg", self.report.name(), table.name);
+        let file = self.report.dir().join(file);
+        fs::write(&file, svg).map_err(|e| about(file.display(), &e))
     }
 }
 

@@ -123,6 +123,20 @@ impl Run {
         self.shares.iter().map(|share| share.answered).sum()
     }
 
+    /// That replies were checked, and all of them right.
+    ///
+    /// # Errors
+    /// A wrong reply, or too few for one to be checked.
+    pub fn is_right(checked: u64, wrong: u64) -> Result<(), String> {
+        match (checked, wrong) {
+            (0, _) => Err(format!(
+                "no reply was checked, one in {CHECK_EVERY} is: ask for more with --requests"
+            )),
+            (_, 0) => Ok(()),
+            _ => Err("a reply was not what it must be".to_owned()),
+        }
+    }
+
     /// CPU time per request, in nanoseconds.
     pub fn cpu_ns(&self) -> f64 {
         let all: f64 = self.shares.iter().map(|share| share.cpu_ns).sum();

@@ -2,11 +2,12 @@
 
 use super::flags::{RATE_DEFAULT, TraceFlags, parse_mac};
 use super::{Format, Frames, GenerateError, Summary, Trace};
+use crate::output;
 use clap::Parser;
 use driver_shim::MacAddr;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 const FILE_BUFFER_BYTES: usize = 1 << 20;
@@ -51,6 +52,9 @@ pub enum CliError {
     /// The trace cannot be written.
     #[error(transparent)]
     Generate(#[from] GenerateError),
+    /// The standard output cannot be written.
+    #[error(transparent)]
+    Output(io::Error),
     /// The file cannot be made.
     #[error("cannot write {path}: {source}; check that the directory exists and is writable")]
     Create {
@@ -64,14 +68,12 @@ pub enum CliError {
 /// Writes `text` to a file, or to standard output when the path is `-`.
 ///
 /// # Errors
-/// [`CliError::Create`].
+/// [`CliError::Output`] or [`CliError::Create`].
 pub fn write_text(path: &Path, text: &str) -> Result<(), CliError> {
-    let result = if path == Path::new("-") {
-        io::stdout().write_all(text.as_bytes())
-    } else {
-        std::fs::write(path, text)
-    };
-    result.map_err(|source| CliError::Create { path: path.to_owned(), source })
+    if path == Path::new("-") {
+        return output::print(text.as_bytes()).map_err(CliError::Output);
+    }
+    std::fs::write(path, text).map_err(|source| CliError::Create { path: path.to_owned(), source })
 }
 
 impl Flags {
@@ -107,14 +109,13 @@ impl Flags {
         let summary = frames.write(format, out, |n| bar.set_position(n));
         bar.finish_and_clear();
         let summary = summary?;
-        let json_on_stdout = self.json.as_deref() == Some(Path::new("-"));
-        if !json_on_stdout {
-            write_text(Path::new("-"), &table(&summary, seed, &self.out))?;
-        }
         if let Some(path) = &self.json {
             write_text(path, &format!("{:#}\n", json(&summary, seed)))?;
         }
-        Ok(())
+        match self.json.as_deref() {
+            Some(path) if path == Path::new("-") => Ok(()),
+            _ => write_text(Path::new("-"), &table(&summary, seed, &self.out)),
+        }
     }
 }
 

@@ -196,7 +196,7 @@ impl Pool {
             let due = Instant::now() + WAIT_MAX;
             match timeout(WAIT_MAX, &mut waited).await {
                 Ok(taken) => return taken,
-                // During a pause nobody could give anything back.
+                // During a pause no holder could give anything back.
                 Err(_) if due.elapsed() >= LATE => {}
                 Err(_) => return None,
             }

@@ -9,7 +9,7 @@ use std::task::Waker;
 use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 
-/// What comes so much too late tells of a pause: the process stood still, or its thread had no time. What did not move
+/// A timer that ends so much too late shows a pause: the process was stopped, or its thread had no CPU. What did not move
 /// meanwhile is not the client's fault.
 pub(super) const LATE: Duration = Duration::from_millis(100);
 

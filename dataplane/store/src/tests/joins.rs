@@ -56,7 +56,7 @@ fn what_is_refused_or_plainly_set_copies_nothing() {
     assert_eq!(s.copied_bytes(), 0);
 }
 
-/// An item that grows passes class after class, each with a page of its own. Those that it has left are nobody's.
+/// An item that grows passes class after class, each with a page of its own. Those that it has left are free.
 #[test]
 fn an_item_that_grows_in_a_small_store_is_not_refused_for_pages_that_hold_nothing() {
     let config = StoreConfig { memory_bytes: 16 << 20, evict: false, ..StoreConfig::default() };

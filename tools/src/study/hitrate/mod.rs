@@ -12,6 +12,7 @@ pub mod policy;
 pub mod ways;
 
 use super::frame::{Common, Frame};
+use crate::output::tell;
 use crate::report::table::{Draw, Table, table};
 use crate::workload::{Popularity, Sampler};
 use cache::{Cache, Layout};
@@ -102,7 +103,7 @@ impl Cli {
             let trace = trace(keys, requests, popularity, self.common.seed);
             for size in &self.sizes {
                 all.extend(self.tables(name, &trace, keys, *size));
-                eprintln!("{name}, size {size}");
+                tell(format_args!("{name}, size {size}"));
             }
         }
         let is = |row: &Value, field: &str, one_of: &[&str]| {

@@ -249,6 +249,7 @@ pub use process::Process;
 mod process {
     use super::super::{SHAPE, memif};
     use super::{Answering, Cli, Inside, KeyMix, Mode, serve};
+    use crate::output::say;
     use crate::study::bench::{Bench, Config};
     use crate::study::frame::Common;
     use clap::ValueEnum;
@@ -278,16 +279,15 @@ mod process {
             let inside = Inside::new(dpdk.region())?;
             let queues = inside.watch(port.queues.pop().ok_or("the port has no queue")?);
             let stop = AtomicBool::new(false);
-            println!("ready");
+            say("ready")?;
             thread::scope(|scope| {
                 let (info, region) = (&port.info, dpdk.region());
                 let worker =
                     scope.spawn(|| serve(&bench, info, queues, region, self.mode, &inside, &stop));
                 for line in std::io::stdin().lock().lines() {
-                    if line.is_err() || worker.is_finished() {
+                    if line.is_err() || worker.is_finished() || say(inside.take()).is_err() {
                         break;
                     }
-                    println!("{}", inside.take());
                 }
                 stop.store(true, Ordering::Relaxed);
                 worker.join().unwrap_or_else(|_| Err("the server died".to_owned()))

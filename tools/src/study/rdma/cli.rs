@@ -2,6 +2,7 @@
 
 use super::reads::{DEPTH, Reads};
 use super::stags::Asked;
+use crate::output::say;
 use crate::report::table::{Draw, Table, table};
 use crate::study::frame::{Common, Frame};
 use crate::study::load::Shape;
@@ -147,8 +148,7 @@ impl Cli {
             frame.report.row("stags", row)?;
         }
         frame.end(&[READS, STAGS])?;
-        println!("every value as it must be");
-        Ok(())
+        Ok(say("every value as it must be")?)
     }
 
     fn rounds(&self) -> u32 {

@@ -15,6 +15,7 @@ use super::frame::{Common, Frame};
 use super::load::{Load, Shape};
 use super::median;
 use super::oracle_engine::{Foretold, Hints};
+use crate::output::say;
 use crate::report::table::{Draw, Table, table};
 use crate::workload::Popularity;
 use clap::Parser;
@@ -73,14 +74,17 @@ impl Cli {
     /// # Errors
     /// Not enough memory, or a request that is not answered.
     pub fn run(&self) -> Result<(), Box<dyn Error>> {
+        if self.only == Some(Load::Read) {
+            return Err("READs are not walked here: gnomon-study path --load read has them".into());
+        }
         let items = self.items.unwrap_or_else(|| self.common.pick(1_000_000, 2_000));
         let requests = self.requests.unwrap_or_else(|| self.common.pick(2_000_000, 4_000));
         let config = Config { items, shape: SHAPE, seed: self.common.seed };
         let bench = Bench::new(config)?;
         if let Some(load) = self.only {
             let kind = Kind { load, hints: None, batch: BATCH };
-            println!("{}", walk(&bench, kind, &kind.requests(&bench)?, requests, 0)?.len() * BATCH);
-            return Ok(());
+            let batches = walk(&bench, kind, &kind.requests(&bench)?, requests, 0)?.len();
+            return Ok(say(batches * BATCH)?);
         }
         let mut frame = Frame::begin("stages", &self.common)?;
         frame.report.fact("items", json!(items))?;

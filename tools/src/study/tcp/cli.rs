@@ -4,6 +4,7 @@ use super::client::Client;
 use super::memory::{CONNECTIONS_MAX, Memory};
 use super::script::{Script, Verb};
 use super::wire::{Kind, Tcp, Wire};
+use crate::output::{about, say};
 use crate::report::table::{Draw, Table, table};
 use crate::study::frame::{Common, Frame};
 use crate::study::median;
@@ -75,7 +76,7 @@ pub struct Cli {
     /// Connections that ask; several numbers are measured one after the other.
     #[arg(long, value_delimiter = ',', default_value = "8", value_parser = clap::value_parser!(u32).range(1..=50_000))]
     connections: Vec<u32>,
-    /// Connections beside them that never ask.
+    /// Connections beside them that ask nothing while it is measured.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=50_000))]
     idle: u32,
     /// Keys, of which each request draws one.
@@ -103,8 +104,8 @@ pub struct Cli {
 
 /// A server under load.
 enum Side {
-    Sockets { server: Server, client: Box<Client>, _idle: Box<Client> },
-    Wire { wire: Wire, client: Box<Client>, _idle: Box<Client> },
+    Sockets { server: Server, client: Box<Client>, idle: Box<Client> },
+    Wire { wire: Wire, client: Box<Client>, idle: Box<Client> },
     Memory { memory: Box<Memory>, connections: usize, least: u64 },
 }
 
@@ -124,6 +125,15 @@ impl Side {
                 let cpu = Cpu { user, system: Duration::ZERO };
                 Ok(Sample { requests, wall: user, cpu })
             }
+        }
+    }
+
+    /// That the connections that ask nothing are still open.
+    fn keeps_idle(&mut self) -> io::Result<()> {
+        match self {
+            Self::Sockets { idle, .. } => idle.are_served(),
+            Self::Wire { wire, idle, .. } => wire.running(|| idle.are_served()),
+            Self::Memory { .. } => Ok(()),
         }
     }
 }
@@ -201,11 +211,13 @@ impl Cli {
                     }
                 }
             }
+            for (name, side) in &mut sides {
+                side.keeps_idle().map_err(|e| about(name, &e))?;
+            }
         }
         frame.report.fact("answered", json!(answered))?;
         frame.end(&[TABLE])?;
-        println!("{answered} requests, every reply as it must be");
-        Ok(())
+        Ok(say(format_args!("{answered} requests, every reply as it must be"))?)
     }
 
     fn script(&self, verb: Verb) -> Script {
@@ -217,13 +229,14 @@ impl Cli {
         let (sets, idle) = (self.script(Verb::Set), self.idle as usize);
         let connect = |address| {
             let mut client = Box::new(Client::connect(address, connections, 1)?);
-            let idle = Box::new(Client::connect(address, idle, 1)?);
+            let mut idle = Box::new(Client::connect(address, idle, 1)?);
+            idle.are_served()?;
             client.load(&sets)?;
             Ok::<_, io::Error>((client, idle))
         };
         let over = |wire: Wire| {
-            let (client, _idle) = wire.running(|| wire.enter(|| connect(wire.address())))?;
-            Ok::<_, io::Error>(Side::Wire { wire, client, _idle })
+            let (client, idle) = wire.running(|| wire.enter(|| connect(wire.address())))?;
+            Ok::<_, io::Error>(Side::Wire { wire, client, idle })
         };
         let mut sides = Vec::new();
         for (name, command) in &self.servers {
@@ -231,8 +244,8 @@ impl Cli {
                 over(Wire::cable(command, self.memory)?)?
             } else {
                 let server = Server::start(command, self.memory)?;
-                let (client, _idle) = connect(server.address())?;
-                Side::Sockets { server, client, _idle }
+                let (client, idle) = connect(server.address())?;
+                Side::Sockets { server, client, idle }
             };
             sides.push((name.clone(), side));
         }

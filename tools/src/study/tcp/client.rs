@@ -62,6 +62,27 @@ impl Client {
         Ok(Self { epoll, connections, random, read: vec![0; READ_BYTES] })
     }
 
+    /// Asks for the server's version on each connection.
+    ///
+    /// # Errors
+    /// Not all are served: the server refused some, closed them, or leaves them waiting.
+    pub fn are_served(&mut self) -> io::Result<()> {
+        let end = Instant::now() + Duration::from_millis(ANSWER_MAX_MS.into());
+        for c in &mut self.connections {
+            // One that is closed does not answer.
+            let _ = c.stream.write_all(b"version\r\n");
+        }
+        let all = self.connections.len();
+        let served =
+            self.connections.iter_mut().filter_map(|c| c.is_served(end).ok()?.then_some(()));
+        match served.count() {
+            served if served == all => Ok(()),
+            served => Err(io::Error::other(format!(
+                "only {served} of {all} idle connections are served: has the server a limit, or a time for them?"
+            ))),
+        }
+    }
+
     /// Sends every request of the script once, over one connection.
     ///
     /// # Errors
@@ -124,6 +145,23 @@ fn wait(epoll: &Epoll, events: &mut [EpollEvent]) -> io::Result<usize> {
 }
 
 impl Connection {
+    /// Whether a version comes until then.
+    fn is_served(&mut self, end: Instant) -> io::Result<bool> {
+        self.stream.set_nonblocking(false)?;
+        let mut said = Vec::new();
+        while !said.ends_with(b"\n") {
+            let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            self.stream.set_read_timeout(Some(left))?;
+            let mut some = [0; 64];
+            match self.stream.read(&mut some)? {
+                0 => return Ok(false),
+                n => said.extend_from_slice(some.get(..n).unwrap_or_default()),
+            }
+        }
+        self.stream.set_nonblocking(true)?;
+        Ok(said.starts_with(b"VERSION"))
+    }
+
     /// Sends the script's requests with these numbers, as far as they go out at once.
     fn begin(&mut self, script: &Script, numbers: impl Iterator<Item = u64>) -> io::Result<()> {
         self.request.clear();
@@ -198,6 +236,25 @@ mod tests {
         let mut client = Client::connect(address, 1, 1)?;
         client.load(&script)?;
         client.run(&script, 5, Duration::from_millis(50))
+    }
+
+    #[test]
+    fn connections_that_are_closed_or_refused_are_counted() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut client = Client::connect(listener.local_addr().unwrap(), 4, 1).unwrap();
+        let mut far: Vec<_> = (0..4).map(|_| listener.accept().unwrap().0).collect();
+        let answer = |far: &mut [TcpStream]| {
+            for stream in far {
+                stream.write_all(b"VERSION 1\r\n").unwrap();
+            }
+        };
+        answer(&mut far);
+        client.are_served().unwrap();
+        far.pop();
+        far.pop().unwrap().write_all(b"ERROR Too many open connections\r\n").unwrap();
+        answer(&mut far);
+        let error = client.are_served().unwrap_err().to_string();
+        assert!(error.contains("2 of 4 idle connections"), "{error}");
     }
 
     #[test]
