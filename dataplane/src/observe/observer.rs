@@ -234,10 +234,10 @@ impl Observer<'_> {
         result: Result<verbs::Stored, NotStored>,
     ) {
         self.ops.hot_keys.see(key);
-        if result.is_ok() {
-            self.class_set(session, key, value_len, false);
+        match result {
+            Ok(_) => self.class_set(session, key, value_len, false),
+            Err(_) => self.refused_by_store(result),
         }
-        self.refused_by_store(result);
     }
 
     /// So many plain `set`s were carried out, or refused by the store: the latter, as a part of them.

@@ -155,12 +155,17 @@ impl<const CSUM_OFFLOAD: bool> Sets<'_, '_, CSUM_OFFLOAD> {
             let (hash, exptime) = (KeyHash(set.hash), set.exptime.into());
             let &Set { value_sum, flags, .. } = set;
             let what = HashedSet { hash, key, value, value_sum, flags, exptime };
-            let refused = store_unwatched(ctx, what);
-            totals.sets_refused += u64::from(refused.is_some());
-            let udp_len = match refused {
-                _ if set.noreply => 0,
+            let udp_len = match store_unwatched(ctx, what) {
+                None if set.noreply => 0,
                 None => STORED.write::<CSUM_OFFLOAD>(window, V4, set.ip_sum, vector),
-                Some(line) => write_line::<CSUM_OFFLOAD>(window, line, set.ip_sum, Portable),
+                Some(line) => {
+                    totals.sets_refused += 1;
+                    if set.noreply {
+                        0
+                    } else {
+                        write_line::<CSUM_OFFLOAD>(window, line, set.ip_sum, Portable)
+                    }
+                }
             };
             if udp_len > 0 {
                 finish::<CSUM_OFFLOAD, _>(&mut frame, V4, udp_len);
