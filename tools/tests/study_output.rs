@@ -106,8 +106,6 @@ fn what_cannot_be_measured_is_refused() {
     let few = ["path", "--items", "1000"];
     for (args, reason) in [
         (&[&few[..], &["--requests", "1"]].concat()[..], "--requests"),
-        (&[&few[..], &["--others", "50", "--other", "read"]].concat(), "READ"),
-        (&[&few[..], &["--load", "read", "--others", "50"]].concat(), "READ"),
         (&[&few[..], &["--load", "read", "--beside", "whole-replies"]].concat(), "READ"),
         (&["stages", "--only", "read", "--out", out], "READ"),
     ] {

@@ -339,6 +339,8 @@ impl Flags {
         let on_stdout = Path::new("-");
         // What is kept comes first: the standard output may fail.
         if let Some(dir) = &self.plots {
+            let made = std::fs::create_dir_all(dir);
+            made.map_err(|source| CliError::Create { path: dir.clone(), source })?;
             write_text(&dir.join("rate.svg"), &report.series.rate_svg())?;
             write_text(&dir.join("latency.svg"), &report.series.latency_svg())?;
         }
