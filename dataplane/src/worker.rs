@@ -16,7 +16,7 @@ use crate::counters::WorkerCounters;
 use crate::frame_accounting::Accounts;
 use crate::policy::{Gate, LocalReply};
 use crate::reply::{Meaning, Reply, Sum};
-use crate::stages::batch::{Batcher, Pending};
+use crate::stages::batch::{Batcher, Pending, entry_of};
 use crate::stages::engine::dispatch::{Complete, Dispatch, is_look_up};
 use crate::stages::execute::Execute;
 use crate::stages::exits::exception_path::ExceptionPath;
@@ -28,7 +28,7 @@ use crate::stages::rx;
 use crate::stages::stream::Streams;
 use crate::stages::tx::Tx;
 use driver_shim::{BURST_MAX, Burst, Frame, Region, RxQueue};
-use gpu::{Entry, EntryFlags};
+use gpu::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -291,7 +291,7 @@ impl Worker {
         let usual = port.header_matcher.classify(frame.bytes());
         match usual.unwrap_or_else(|| classify(frame.bytes(), local)) {
             Class::Kv(at) => {
-                let entry = entry(&frame, at, index);
+                let entry = entry_of(&frame, at, index);
                 if let Err(reason) = self.gate.admit(frame.bytes(), &entry, now_ns) {
                     return self.accounts.drop_frame(frame, index, reason);
                 }
@@ -300,7 +300,7 @@ impl Worker {
                 }
             }
             Class::TooLong(at) => {
-                let entry = entry(&frame, at, index);
+                let entry = entry_of(&frame, at, index);
                 let admitted = self.gate.admit(frame.bytes(), &entry, now_ns);
                 match admitted.and_then(|()| self.too_long.refuse(&mut frame, &entry)) {
                     Ok(headers) => {
@@ -315,7 +315,7 @@ impl Worker {
             }
             Class::Segment(at) => self.segment(frame, at, index),
             Class::Rdma(at) => {
-                let entry = entry(&frame, at, index);
+                let entry = entry_of(&frame, at, index);
                 self.take_rdma(frame, entry, now_ns);
             }
             Class::Respond(what) => {
@@ -565,28 +565,5 @@ fn local_reply(what: Respond) -> LocalReply {
     match what {
         Respond::Echo4 { .. } | Respond::Echo6 { .. } => LocalReply::Echo,
         Respond::Arp { .. } | Respond::NeighbourSolicit { .. } => LocalReply::Neighbour,
-    }
-}
-
-fn entry(frame: &Frame, At { l3, l4, ipv6, limited }: At, port: usize) -> Entry {
-    let mut flags = EntryFlags::default();
-    for (known, flag) in [
-        (ipv6, EntryFlags::IPV6),
-        (limited, EntryFlags::LIMITED),
-        (frame.rx.ip_good.is_set(), EntryFlags::IP_GOOD),
-        (frame.rx.udp_good.is_set(), EntryFlags::UDP_GOOD),
-    ] {
-        if known {
-            flags = flags.with(flag);
-        }
-    }
-    Entry {
-        slot: frame.slot(),
-        off: frame.offset(),
-        len: u16::try_from(frame.len()).unwrap_or(u16::MAX),
-        l3,
-        l4,
-        flags,
-        mark: u8::try_from(port).unwrap_or(u8::MAX),
     }
 }

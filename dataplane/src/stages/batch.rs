@@ -11,7 +11,8 @@
 //! end of a cycle, as Mega-KV does (section 5).
 
 use driver_shim::{Burst, Frame, append_burst};
-use gpu::{Batch, Entry};
+use gpu::{Batch, Entry, EntryFlags};
+use wire::At;
 
 /// Longest wait of the oldest request in a fixed batch. The paper has no bound, so its last
 /// requests wait for ever when the load ends; 1 ms is above the time to fill 512 at 1 M/s.
@@ -203,6 +204,30 @@ impl Batcher {
         batch.frames.clear();
         batch.meta.clear();
         self.free.push(batch);
+    }
+}
+
+/// What stages 5 and 6 must know of a frame that stage 3 found at `at`, of the worker's port of this number.
+pub fn entry_of(frame: &Frame, At { l3, l4, ipv6, limited }: At, port: usize) -> Entry {
+    let mut flags = EntryFlags::default();
+    for (known, flag) in [
+        (ipv6, EntryFlags::IPV6),
+        (limited, EntryFlags::LIMITED),
+        (frame.rx.ip_good.is_set(), EntryFlags::IP_GOOD),
+        (frame.rx.udp_good.is_set(), EntryFlags::UDP_GOOD),
+    ] {
+        if known {
+            flags = flags.with(flag);
+        }
+    }
+    Entry {
+        slot: frame.slot(),
+        off: frame.offset(),
+        len: u16::try_from(frame.len()).unwrap_or(u16::MAX),
+        l3,
+        l4,
+        flags,
+        mark: u8::try_from(port).unwrap_or(u8::MAX),
     }
 }
 

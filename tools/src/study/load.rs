@@ -44,9 +44,9 @@ named! {
         Set = "set",
         /// A one-sided read of an item that is there.
         Read = "read",
-        /// [`Load::Get`] over IPv6.
+        /// One key that is there, over IPv6.
         Get6 = "get6",
-        /// [`Load::Get`] with a VLAN tag.
+        /// One key that is there, with a VLAN tag.
         Vlan = "vlan",
         /// One key that is there, by `mg` with the flags k and v.
         Mg = "mg",
@@ -174,7 +174,7 @@ fn binary_answer(cas: u64, value: &[u8]) -> Option<Vec<u8>> {
 
 impl Load {
     /// Those whose replies are text, or packets of the binary protocol.
-    const ANSWERED: [Self; 8] = [
+    pub const ANSWERED: [Self; 8] = [
         Self::Get,
         Self::Miss,
         Self::Multiget,

@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn every_room_takes_time_for_every_load() {
         let bench = Bench::new(Config { items: 1_000, shape: SHAPE, seed: 1 }).unwrap();
-        let loads = [Load::Get, Load::Miss, Load::Multiget, Load::Set].map(|load| (load, None));
+        let loads = Load::ANSWERED.map(|load| (load, None));
         let told = [Hints::Hints, Hints::WithHeads].map(|hints| (Load::Get, Some(hints)));
         for (load, hints) in loads.into_iter().chain(told) {
             for batch in [1, 96, 512] {

@@ -9,12 +9,12 @@
 #![allow(unsafe_code)]
 
 use crate::study::bench::Bench;
-use crate::study::load::SERVER;
+use crate::study::load::{SERVER, SERVER6};
 use crate::study::oracle_engine::Foretold;
 use dataplane::frame_accounting::Accounts;
 use dataplane::policy::{Gate, Policy};
 use dataplane::reply::Reply;
-use dataplane::stages::batch::{BatchMode, BatchPolicy, Batcher, Pending};
+use dataplane::stages::batch::{BatchMode, BatchPolicy, Batcher, Pending, entry_of};
 use dataplane::stages::engine::cpu_engine::CpuEngine;
 use dataplane::stages::execute::Execute;
 use dataplane::stages::rx;
@@ -23,13 +23,13 @@ use driver_shim::ports::memory::MAC;
 use driver_shim::{
     BURST_MAX, Burst, Port, QueuePair, Region, RxQueue, SLOT_BYTES, TxCaps, TxQueue,
 };
-use gpu::{Batch, Engine, Entry, EntryFlags, PacketMemory};
+use gpu::{Batch, Engine, PacketMemory};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use wire::DropReason;
-use wire::{At, Class, Local, classify};
+use wire::{Class, Local, classify};
 
 /// What is timed, in the order of a packet.
 pub const STAGES: [&str; 7] = ["port", "rx", "classify", "batcher", "engine", "execute", "tx"];
@@ -121,7 +121,7 @@ impl Stages {
         Ok(Self {
             rx: Box::new(Timed { queue: rx, spent_ns: Arc::clone(&port_ns) }),
             tx: Tx::new(Box::new(tx), TxCaps::default(), 0),
-            local: Local::new(MAC, &[(SERVER.0.into(), 24)], SERVER.1)?,
+            local: Local::new(MAC, &[(SERVER.0.into(), 24), (SERVER6.0.into(), 64)], SERVER.1)?,
             classes: Vec::with_capacity(BURST_MAX),
             gate: Gate::new(&Policy::default()),
             batcher: Batcher::new(policy, |id, capacity| match &mut told {
@@ -240,16 +240,8 @@ fn stage_batcher(
     now_ns: u64,
 ) -> Result<(), DropReason> {
     for (frame, class) in burst.drain(..).zip(classes) {
-        let Class::Kv(At { l3, l4, .. }) = class else { return Err(DropReason::Unread) };
-        let entry = Entry {
-            slot: frame.slot(),
-            off: frame.offset(),
-            len: u16::try_from(frame.len()).unwrap_or(u16::MAX),
-            l3: *l3,
-            l4: *l4,
-            flags: EntryFlags::default(),
-            mark: 0,
-        };
+        let Class::Kv(at) = class else { return Err(DropReason::Unread) };
+        let entry = entry_of(&frame, *at, 0);
         gate.admit(frame.bytes(), &entry, now_ns)?;
         batcher.push(frame, entry).map_err(|_| DropReason::Overload)?;
     }
