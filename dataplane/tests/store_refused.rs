@@ -70,6 +70,7 @@ fn what_finds_no_memory_to_join_is_out_of_memory_and_stays() {
         assert_eq!(String::from_utf8_lossy(told), OUT_OF_MEMORY, "request {n}");
     }
     assert_eq!((&rest[0][..2], &rest[0][6..8]), (&b"\x81\x0e"[..], &b"\x00\x82"[..]));
+    assert_eq!(&rest[0][24..], b"Out of memory allocating item");
     assert_eq!(rest[1], b"NOT_STORED\r\n", "no item is no condition met");
     assert_eq!(rest[2], format!("VALUE k 3 1000\r\n{value}\r\nEND\r\n").as_bytes());
 }

@@ -381,12 +381,17 @@ mod tests {
         let shape = Shape { key_bytes: 16, value_bytes: 64 };
         let bench = Bench::new(Config { items: 1_000, shape, seed: 1 }).unwrap();
         let bench = bench.one_sided().unwrap();
-        let templates = bench.requests(&[(Load::Read, 1)], Popularity::Uniform, 9_000).unwrap();
+        let drawn = |loads: &[(Load, u32)]| bench.requests(loads, Popularity::Uniform, 9_000);
+        let templates = drawn(&[(Load::Read, 1)]).unwrap();
         let run = walk(&bench, &Walk::plain(&templates, 5_000, 32)).unwrap();
         assert!(run.wrong == 0 && run.checked > 50 && run.answered() >= 5_500);
         let ops = bench.server().totals();
         assert!(ops.get_hits >= 5_500, "each was the first of its kind: {}", ops.get_hits);
         assert!(!one_sided::is_right(shape, &templates[0]));
+        for loads in [[(Load::Get, 9), (Load::Read, 1)], [(Load::Read, 9), (Load::Set, 1)]] {
+            let run = walk(&bench, &Walk::plain(&drawn(&loads).unwrap(), 5_000, 32)).unwrap();
+            assert!(run.wrong == 0 && run.checked > 50 && run.answered() >= 5_500, "{loads:?}");
+        }
     }
 
     #[test]
