@@ -2,6 +2,7 @@
 
 use crate::client::Tcp;
 use crate::server::{Server, Tree, gnomon};
+use memcache::binary::{Header, RESPONSE_MAGIC, opcode};
 use nix::sys::signal::Signal;
 use std::io::Read;
 
@@ -38,6 +39,45 @@ fn nobody_is_served_before_authenticating() {
     let mut rubbish = Tcp::connect(server.tcp());
     rubbish.send([b'x'; 4000]);
     assert!(ends(&mut rubbish));
+    server.stop();
+}
+
+/// With `-S` the same users come by SASL, too.
+#[test]
+fn who_speaks_the_binary_protocol_authenticates_by_sasl() {
+    let users = Tree::new("sasl", "users", "ann:s3cret\n");
+    let path = users.path("users");
+    let server = Server::spawn(gnomon().args(["-p", "-1", "-m", "8", "-Y", &path, "-S"]));
+    assert_eq!(server.ready["udp"], serde_json::json!([]));
+    let told = |request: &Header, status: u16, text: &str| {
+        let header = Header { magic: RESPONSE_MAGIC, status, ..*request };
+        header.packet(b"", b"", text.as_bytes()).unwrap()
+    };
+    let auth = Header { opaque: *b"abcd", ..Header::request(opcode::SASL_AUTH) };
+    let attempt = |message: &[u8]| auth.packet(b"", b"PLAIN", message).unwrap();
+    let [list, get] = [opcode::SASL_LIST, opcode::GET].map(Header::request);
+    let mut c = Tcp::connect(server.tcp());
+    let mut ask = |packets: Vec<u8>, replies: Vec<u8>| {
+        c.send(packets);
+        assert_eq!(c.receive(replies.len()), replies);
+    };
+    ask(list.bytes().to_vec(), told(&list, 0, "PLAIN"));
+    ask(attempt(b"\0ann\0wrong"), told(&auth, 0x20, "Auth failure."));
+    let both = [attempt(b"\0ann\0s3cret"), get.packet(b"", b"k", b"").unwrap()].concat();
+    let replies = [told(&auth, 0, "Authenticated"), told(&get, 1, "Not found")].concat();
+    ask(both, replies);
+    ask(list.bytes().to_vec(), told(&list, 0x81, "Unknown command"));
+    // Who asks for anything else first is told so, and closed.
+    let mut stranger = Tcp::connect(server.tcp());
+    stranger.send(get.packet(b"", b"k", b"").unwrap());
+    assert_eq!(stranger.rest(), told(&get, 0x20, "Auth failure."));
+    // The text protocol as without -S.
+    let mut text = Tcp::connect(server.tcp());
+    text.expect("get k\r\n", "CLIENT_ERROR unauthenticated\r\n");
+    text.expect(LOGIN, "STORED\r\n");
+    let stats = text.until_end("stats\r\n");
+    assert!(stats.contains("STAT auth_cmds 3\r\nSTAT auth_errors 1\r\n"), "{stats}");
+    assert!(text.until_end("stats settings\r\n").contains("STAT auth_enabled_sasl yes\r\n"));
     server.stop();
 }
 

@@ -1,12 +1,15 @@
 //! What comes before a connection's conversation: the right dialect, and where there is a file of
-//! users, `set <any> <any> <any> <length>\r\n<user> <password>\r\n` with words that are in it.
+//! users, `set <any> <any> <any> <length>\r\n<user> <password>\r\n` with words that are in it, or SASL's packets
+//! with the same ([`sasl`]).
 //!
 //! In: the bytes that the connection has sent. Out: how many of them were used up, replies in
 //! memcached's words, and whether the conversation may begin. Until then no byte reaches it, and
-//! no more than `LINE_MAX_BYTES` and `WORDS_MAX_BYTES` are held.
+//! no more than `LINE_MAX_BYTES` and `WORDS_MAX_BYTES` are held, or a packet of SASL.
 
 use crate::observe::OpCounters;
-use memcache::binary::REQUEST_MAGIC;
+use memcache::binary::sasl::{self, Asks, Words};
+use memcache::binary::{REQUEST_MAGIC, Status};
+use memcache::sink::Buffer;
 use memcache::{Dialect, Dialects};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -47,6 +50,8 @@ enum State {
     Line,
     /// The words are awaited: so many bytes, and a line end.
     Words(usize),
+    /// A packet is awaited.
+    Packet,
     /// The conversation may go on.
     Open,
 }
@@ -73,8 +78,14 @@ impl Login {
     }
 
     /// Answers whole attempts until one succeeds or the input is used up. Who sends very many at a time is not waited
-    /// for.
-    pub fn advance(&mut self, input: &[u8], ops: &OpCounters, out: &mut Vec<u8>) -> LoginProgress {
+    /// for. `version` is the server's.
+    pub fn advance(
+        &mut self,
+        input: &[u8],
+        ops: &OpCounters,
+        version: &str,
+        out: &mut Vec<u8>,
+    ) -> LoginProgress {
         let mut consumed = 0;
         while out.len() < ANSWERS_MAX_BYTES {
             let rest = input.get(consumed..).unwrap_or_default();
@@ -85,10 +96,12 @@ impl Login {
                     Some(words) => self.words(words, ops, out),
                     None => Step::Wait,
                 },
+                State::Packet => self.packet(rest, ops, version, out),
                 State::Open => Step::Wait,
             };
             match step {
                 Step::Used(n) => consumed += n,
+                Step::Last(n) => return LoginProgress { consumed: consumed + n, close: true },
                 Step::Wait => return LoginProgress { consumed, close: false },
                 Step::Close => return LoginProgress { consumed, close: true },
             }
@@ -104,7 +117,11 @@ impl Login {
             }
             _ => {}
         }
-        self.state = if self.users.is_some() { State::Line } else { State::Open };
+        self.state = match self.users {
+            None => State::Open,
+            Some(_) if first == REQUEST_MAGIC => State::Packet,
+            Some(_) => State::Line,
+        };
         Step::Used(0)
     }
 
@@ -132,6 +149,34 @@ impl Login {
         Step::Used(used)
     }
 
+    fn packet(&mut self, input: &[u8], ops: &OpCounters, version: &str, out: &mut Vec<u8>) -> Step {
+        match input.first() {
+            None => return Step::Wait,
+            Some(&first) if first != REQUEST_MAGIC => return Step::Close,
+            Some(_) => {}
+        }
+        let Some(request) = sasl::Request::read(input) else { return Step::Wait };
+        let usual = |status: Status| (status, status.text());
+        let (status, text) = match request.asks {
+            Asks::Mechanisms => (Status::Success, sasl::MECHANISMS),
+            Asks::Version => (Status::Success, version.as_bytes()),
+            Asks::ToBegin => usual(Status::AuthContinues),
+            Asks::ToAuthenticate(words) => {
+                let is_known = words.is_some_and(|words| self.knows(words));
+                match self.admit(is_known, ops) {
+                    true => (Status::Success, sasl::AUTHENTICATED),
+                    false => usual(Status::NotAllowed),
+                }
+            }
+            Asks::Refused(status) => usual(status),
+        };
+        request.answer(status, text, &mut Buffer::new(out, usize::MAX));
+        match request.asks {
+            Asks::Refused(_) => Step::Last(request.used),
+            _ => Step::Used(request.used),
+        }
+    }
+
     /// Whether the words are known: memcached 1.6.18 has the first and the second, 1.6.45 what stands before the first
     /// blank and all behind it.
     fn judge(&mut self, words: &[u8], ops: &OpCounters) -> &'static [u8] {
@@ -141,21 +186,27 @@ impl Login {
         };
         let mut split = words.splitn(2, |&b| b == b' ');
         let split = split.next().zip(split.next());
-        let users = self.users.as_ref();
-        let knows =
-            |&(user, password): &(&[u8], &[u8])| users.is_some_and(|u| u.knows(user, password));
-        let is_known = pair.iter().chain(&split).any(knows);
+        let is_known = pair.iter().chain(&split).any(|words| self.knows(*words));
         if !is_known && pair.is_none() {
             return BAD_FORMAT;
         }
+        if self.admit(is_known, ops) { STORED } else { FAILURE }
+    }
+
+    fn knows(&self, (user, password): Words<'_>) -> bool {
+        self.users.as_ref().is_some_and(|users| users.knows(user, password))
+    }
+
+    /// Counts an attempt, and lets the client in if its words are known.
+    fn admit(&mut self, is_known: bool, ops: &OpCounters) -> bool {
         ops.auth_cmds.inc();
-        if !is_known {
+        if is_known {
+            // What follows must be of the dialect, too.
+            (self.users, self.state) = (None, State::Fresh);
+        } else {
             ops.auth_errors.inc();
-            return FAILURE;
         }
-        // What follows must be of the dialect, too.
-        (self.users, self.state) = (None, State::Fresh);
-        STORED
+        is_known
     }
 }
 
@@ -163,6 +214,8 @@ impl Login {
 enum Step {
     /// So many bytes were used up: look again.
     Used(usize),
+    /// So many bytes were used up, and there is nothing more to say.
+    Last(usize),
     /// More must come first, or the conversation goes on.
     Wait,
     /// Nothing more to say.
@@ -182,6 +235,7 @@ fn tokens(text: &[u8]) -> Vec<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memcache::binary::{Header, opcode};
 
     #[derive(Debug)]
     struct One;
@@ -207,7 +261,7 @@ mod tests {
             if login.is_open() {
                 continue;
             }
-            let a = login.advance(&waiting, &ops, &mut out);
+            let a = login.advance(&waiting, &ops, "1.2", &mut out);
             waiting.drain(..a.consumed);
             if a.close {
                 return (String::from_utf8(out).unwrap(), true, waiting);
@@ -271,8 +325,68 @@ mod tests {
         let (ops, mut out) = (OpCounters::default(), Vec::new());
         let mut login = Login::new(Dialects::Auto, Some(Arc::new(One)));
         let input = b"get a\r\nset x 0 0 3\r\nu q\r\nset x 0 0 3\r\nu p\r\n";
-        login.advance(input, &ops, &mut out);
+        login.advance(input, &ops, "1.2", &mut out);
         assert_eq!((ops.auth_cmds.get(), ops.auth_errors.get()), (2, 1));
+    }
+
+    fn packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
+        Header::request(opcode).packet(b"", key, value).unwrap()
+    }
+
+    /// The statuses and texts of packets.
+    fn told(mut packets: &[u8]) -> Vec<(u16, String)> {
+        let mut told = Vec::new();
+        while let Some((header, body)) = Header::split(packets) {
+            assert_eq!(header.magic, 0x81);
+            let (text, rest) = body.split_at(header.body_bytes as usize);
+            told.push((header.status, String::from_utf8(text.to_vec()).unwrap()));
+            packets = rest;
+        }
+        assert_eq!(packets, b"");
+        told
+    }
+
+    #[test]
+    fn packets_of_sasl_let_in_who_is_known_however_the_bytes_come() {
+        let auth = |message: &[u8]| packet(opcode::SASL_AUTH, b"PLAIN", message);
+        let (right, wrong) = (auth(b"\0u\0a b"), auth(b"\0u\0q"));
+        let list = packet(opcode::SASL_LIST, b"", b"");
+        let (version, get) = (packet(opcode::VERSION, b"", b""), packet(opcode::GET, b"k", b""));
+        let failure = (0x20, "Auth failure.".to_owned());
+        let authenticated = (0, "Authenticated".to_owned());
+        for (input, replies, closes, counted) in [
+            (
+                [&list[..], &version, &right, &get].concat(),
+                vec![(0, "PLAIN".to_owned()), (0, "1.2".to_owned()), authenticated.clone()],
+                false,
+                (1, 0),
+            ),
+            (
+                [&wrong[..], &right, &get].concat(),
+                vec![failure.clone(), authenticated],
+                false,
+                (2, 1),
+            ),
+            ([&get[..], &right].concat(), vec![failure.clone()], true, (0, 0)),
+            ([&wrong[..], b"set x 0 0 3\r\nu p\r\n"].concat(), vec![failure], true, (1, 1)),
+        ] {
+            for piece in [1, 7, 24, 1_000] {
+                let (ops, mut out, mut waiting) = (OpCounters::default(), Vec::new(), Vec::new());
+                let mut login = Login::new(Dialects::Auto, Some(Arc::new(One)));
+                let mut closed = false;
+                for piece in input.chunks(piece) {
+                    waiting.extend_from_slice(piece);
+                    if !login.is_open() && !closed {
+                        let a = login.advance(&waiting, &ops, "1.2", &mut out);
+                        waiting.drain(..a.consumed);
+                        closed = a.close;
+                    }
+                }
+                assert_eq!((told(&out), closed), (replies.clone(), closes), "{input:?} by {piece}");
+                assert_eq!((login.is_open(), closed || waiting == get), (!closes, true));
+                assert_eq!((ops.auth_cmds.get(), ops.auth_errors.get()), counted, "{input:?}");
+            }
+        }
     }
 
     #[test]
@@ -287,8 +401,8 @@ mod tests {
         ] {
             let mut login = Login::new(dialects, None);
             let ops = OpCounters::default();
-            assert!(!login.advance(b"", &ops, &mut Vec::new()).close && !login.is_open());
-            let a = login.advance(input, &ops, &mut Vec::new());
+            assert!(!login.advance(b"", &ops, "1.2", &mut Vec::new()).close && !login.is_open());
+            let a = login.advance(input, &ops, "1.2", &mut Vec::new());
             assert_eq!((login.is_open(), a.close), (admitted, !admitted), "{dialects:?} {input:?}");
             assert_eq!(a.consumed, 0);
         }

@@ -88,7 +88,7 @@ pub struct Flags {
     /// Send when the capture, or the CSV trace, says.
     #[arg(long, conflicts_with = "rate")]
     pub as_captured: bool,
-    /// So many times as fast as it says.
+    /// With --as-captured, so many times as fast.
     #[arg(long, default_value_t = 1.0, requires = "as_captured", value_parser = parse_rate, value_name = "FACTOR")]
     pub speed: f64,
     /// Most requests on their way at once.
@@ -127,9 +127,7 @@ pub enum RunError {
     /// Playing broke off.
     #[error(transparent)]
     Play(#[from] PlayError),
-    #[error(
-        "nothing of the {what} was sent: {skipped} frames are no requests over UDP with good checksums; a capture on a sending host has none where a NIC fills them in (ethtool -K DEVICE tx off)"
-    )]
+    #[error("nothing of the {what} was sent{}", unfit(*skipped))]
     Nothing { what: &'static str, skipped: u64 },
     /// The traffic cannot be made up.
     #[error(transparent)]
@@ -372,6 +370,17 @@ impl Flags {
         }
         write_text(on_stdout, &text)
     }
+}
+
+/// Why frames are not sent, if some were not.
+fn unfit(skipped: u64) -> String {
+    if skipped == 0 {
+        return String::new();
+    }
+    format!(
+        ": {skipped} frames are no requests over UDP with good checksums; a capture on a sending host has none where a NIC \
+         fills them in (ethtool -K DEVICE tx off)"
+    )
 }
 
 fn anything_sent(what: &'static str, report: &Report) -> Result<(), RunError> {

@@ -7,8 +7,8 @@ use clap::Args;
 /// What is asked. A model sets everything; the other flags change it.
 #[derive(Debug, Clone, Args)]
 pub struct WorkloadFlags {
-    /// A workload by name: a pool of Atikoglu et al. 2012 or a core workload of YCSB. Without it:
-    /// gets of one key of 16 bytes, uniform, values of 64 bytes. The flags below change it.
+    /// A workload by name: a pool of Atikoglu et al. 2012 or a core workload of YCSB. The flags below
+    /// change it, or gets of one key of 16 bytes, uniform, values of 64 bytes, where none is named.
     #[arg(long, value_enum, value_name = "MODEL")]
     pub workload: Option<Model>,
     /// Number of keys.

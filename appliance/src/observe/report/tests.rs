@@ -205,6 +205,7 @@ fn the_plan_in_json() {
             "requests_per_turn": 20,
             "dialect": "auto",
             "auth_file": null,
+            "sasl": false,
             "idle_timeout_seconds": 0,
             "drain_seconds": 5,
             "refuse_over_limit": true,

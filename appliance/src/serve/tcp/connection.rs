@@ -171,7 +171,8 @@ pub(super) async fn converse(
         conn.has_command(came);
         let mut out = shared.spare_output.take();
         if !login.is_open() {
-            let progress = login.advance(input.unread(), &shared.ops, &mut out);
+            let progress =
+                login.advance(input.unread(), &shared.ops, &shared.server.version, &mut out);
             input.at += progress.consumed;
             if !login.is_open() {
                 input.end_peek(stream, &shared.spare_input, false)?;

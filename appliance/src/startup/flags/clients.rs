@@ -93,8 +93,9 @@ pub struct ClientFlags {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub napi_ids: Option<u32>,
 
-    /// Refused: there is no SASL.
-    #[arg(short = 'S', long, hide = true)]
+    /// Let clients of the binary protocol authenticate, too: by SASL (PLAIN), as the users of -Y,
+    /// which it needs.
+    #[arg(short = 'S', long)]
     pub enable_sasl: bool,
 
     /// Speak TLS on TCP, with the certificate of `-o ssl_chain_cert=FILE` and the key of `-o

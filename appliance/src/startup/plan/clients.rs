@@ -24,6 +24,8 @@ pub struct ClientsPlan {
     pub dialect: Dialects,
     /// Users who may authenticate; without it clients need not.
     pub auth_file: Option<PathBuf>,
+    /// Those users may authenticate in the binary protocol, by SASL.
+    pub sasl: bool,
     /// An idle connection is closed after so many seconds; 0: never.
     pub idle_timeout_seconds: u32,
     /// Longest time for answering what clients have sent when the service stops.
@@ -61,9 +63,6 @@ pub struct UnixPlan {
 
 pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
     let clients = &flags.clients;
-    if clients.enable_sasl {
-        return Err(PlanError::Sasl);
-    }
     let dialect = dialect(flags)?;
     check_unused(flags)?;
     if clients.auth_file.is_some() {
@@ -73,9 +72,14 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
         if !matches!(flags.udp_port, None | Some(ServicePort::Off)) {
             return Err(PlanError::AuthWithUdp);
         }
-        if dialect == Dialects::Only(Dialect::Binary) {
+        if !clients.enable_sasl && dialect == Dialects::Only(Dialect::Binary) {
             return Err(PlanError::AuthWithBinary);
         }
+    } else if clients.enable_sasl {
+        return Err(PlanError::SaslWithoutUsers);
+    }
+    if clients.enable_sasl && dialect == Dialects::Only(Dialect::Ascii) {
+        return Err(PlanError::SaslWithAscii);
     }
     if clients.unix_socket.is_some() && !flags.port.is_empty() {
         return Err(PlanError::UnixWithPort);
@@ -99,10 +103,11 @@ pub(super) fn clients(flags: &ServeFlags) -> Result<ClientsPlan, PlanError> {
         backlog: clients.listen_backlog,
         requests_per_turn: clients.max_reqs_per_event as usize,
         dialect: match clients.auth_file {
-            Some(_) => Dialects::Only(Dialect::Ascii),
-            None => dialect,
+            Some(_) if !clients.enable_sasl => Dialects::Only(Dialect::Ascii),
+            _ => dialect,
         },
         auth_file: clients.auth_file.as_deref().map(absolute),
+        sasl: clients.enable_sasl,
         idle_timeout_seconds: 0,
         drain_seconds: clients.drain_seconds,
         refuse_over_limit: true,

@@ -235,8 +235,10 @@ pub enum PlanError {
         "-o slab_chunk_max={chunk}: -I {item_max} is no multiple of it: leave it out, it has no effect here"
     )]
     SlabChunkMax { chunk: u64, item_max: u64 },
-    #[error("-S: SASL is not supported: use -Y FILE, authentication in the ASCII protocol")]
-    Sasl,
+    #[error("-S: it is not said who may authenticate: name a file of user:password with -Y")]
+    SaslWithoutUsers,
+    #[error("-S: SASL is of the binary protocol alone: leave -B out, or -S")]
+    SaslWithAscii,
     #[error(
         "-Z: name the server's certificate with -o ssl_chain_cert=FILE, and its key with -o ssl_key=FILE"
     )]
@@ -265,7 +267,7 @@ pub enum PlanError {
     )]
     AuthWithPort,
     #[error(
-        "-Y: only clients of the ASCII protocol can authenticate: leave -B out, or say -B ascii"
+        "-Y: clients of the binary protocol can authenticate by SASL alone: add -S, or leave -B out"
     )]
     AuthWithBinary,
     #[error("--rdma answers packets that a kernel socket does not bring: it needs --port")]

@@ -82,7 +82,7 @@ impl Plan {
             ("cas_enabled", yes(clients.cas_enabled)),
             ("tcp_backlog", clients.backlog.to_string()),
             ("binding_protocol", setting(clients.dialect).to_owned()),
-            ("auth_enabled_sasl", yes(false)),
+            ("auth_enabled_sasl", yes(clients.sasl)),
             ("auth_enabled_ascii", yes(clients.auth_file.is_some())),
             ("item_size_max", self.item_max_bytes.to_string()),
             ("maxconns_fast", yes(clients.refuse_over_limit)),

@@ -172,12 +172,13 @@ fn each_contradiction_is_told_with_a_way_out() {
         ),
         ("-o hashpower=12", "-o hashpower=12: with -t 4 memcached wants more: leave it out"),
         ("-t 10 -o hashpower=13", "-o hashpower=13: with -t 10 memcached wants more"),
-        ("-S", "-S: SASL is not supported: use -Y FILE"),
+        ("-S", "-S: it is not said who may authenticate"),
+        ("-S -Y a -B ascii", "-S: SASL is of the binary protocol alone"),
         ("-Z", "-Z: name the server's certificate"),
         ("-Y a -U 5", "-Y: no client can authenticate over UDP"),
         ("-Y a -U -1", "-Y: no client can authenticate over UDP"),
         ("-Y a --port net_ring0 --ip 10.0.0.1/8 --tcp kernel", "-Y: a --port serves UDP"),
-        ("-Y a -B binary", "-Y: only clients of the ASCII protocol can authenticate"),
+        ("-Y a -B binary", "-Y: clients of the binary protocol can authenticate by SASL alone"),
         ("-s /x --port net_ring0 --ip 10.0.0.1/8", "-s serves a Unix socket and no network"),
         ("-n 1048577", "-n 1048577: the smallest chunk would be larger than the largest item"),
         ("--engine simt", "--engine simt is not available in this build"),
@@ -280,6 +281,10 @@ fn authentication_turns_udp_off_and_the_binary_protocol() {
     assert_eq!(p.clients.dialect, Dialects::Only(Dialect::Ascii));
     assert!(p.notes[0].contains("-Y turns UDP off"), "{:?}", p.notes);
     assert!(plan("-Y /auth -U 0").unwrap().notes.is_empty());
+    let dialect = |args| plan(args).unwrap().clients.dialect;
+    assert_eq!(dialect("-Y /auth -S"), Dialects::Auto);
+    assert_eq!(dialect("-Y /auth -S -B binary"), Dialects::Only(Dialect::Binary));
+    assert!(plan("-Y /auth -S").unwrap().ports.is_empty());
     assert!(plan("-Y /auth -s /kv").unwrap().notes.is_empty());
 }
 

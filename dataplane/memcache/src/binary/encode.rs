@@ -48,7 +48,12 @@ fn put_packet(request: &Header, what: &Answer<'_, impl Body>, out: &mut impl Sin
 
 /// The status and its text.
 pub(crate) fn put_status(request: &Header, status: Status, out: &mut impl Sink) {
-    put_packet(request, &Answer { status, value: status.text(), ..EMPTY }, out);
+    put_text(request, status, status.text(), out);
+}
+
+/// The status and a text.
+pub(super) fn put_text(request: &Header, status: Status, text: &[u8], out: &mut impl Sink) {
+    put_packet(request, &Answer { status, value: text, ..EMPTY }, out);
 }
 
 /// Refuses the request that `request` begins with for a reason that is not the parser's.

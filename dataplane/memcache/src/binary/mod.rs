@@ -6,6 +6,7 @@
 mod encode;
 mod header;
 mod parse;
+pub mod sasl;
 mod status;
 
 pub use encode::refuse;

@@ -22,6 +22,8 @@ pub enum Status {
     NonNumeric = 0x06,
     /// Switched off here.
     NotAllowed = 0x20,
+    /// The message that is to let a client in is awaited.
+    AuthContinues = 0x21,
     /// No such command, or a packet longer inside than outside.
     UnknownCommand = 0x81,
     /// No memory.
@@ -34,7 +36,7 @@ impl Status {
     /// What memcached says to it, to the letter.
     pub fn text(self) -> &'static [u8] {
         match self {
-            Self::Success => b"",
+            Self::Success | Self::AuthContinues => b"",
             Self::NotFound => b"Not found",
             Self::Exists => b"Data exists for key.",
             Self::TooLarge => b"Too large.",
