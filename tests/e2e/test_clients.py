@@ -40,6 +40,8 @@ ALL = {
 
 NEEDS = {"gomemcache": "go", "PHP": "php", "node, memjs": "node", "node, memcached": "node"}
 SAY_WHO_THEY_ARE = ("crate", "memcached-tool")
+WITH_SASL = ("bmemcached", "Dalli", "node, memjs")
+LOGIN = {"MEMCACHE_USERNAME": "ann", "MEMCACHE_PASSWORD": "a secret: of hers"}
 
 
 def build_crate(check):
@@ -48,12 +50,12 @@ def build_crate(check):
     check.runs("the crate's battery", *built.split())
 
 
-def runs(check, place, program, libraries, server, label):
+def runs(check, place, program, libraries, server, label, env=()):
     """The checks of a battery. None takes this long."""
     program = program if isinstance(program, pathlib.Path) else BATTERIES / program
     python = libraries if program.suffix == ".py" else []
     command = ("timeout", "--foreground", "240", *python, program, server, "--label", f"{label} ")
-    check.counted(*place.argv(*command), env={"NODE_PATH": "target/clients/node/node_modules"})
+    check.counted(*place.argv(*command), env={"NODE_PATH": "target/clients/node/node_modules", **dict(env)})
 
 
 def pytest_generate_tests(metafunc):
@@ -92,6 +94,25 @@ def test_clients(check, subtests, host, memcached, gnomon, slap, libraries, pyte
         check("memcached is still there", not up.gone() and up.end())
     else:
         up.stop()
+
+
+def test_clients_with_sasl(check, subtests, host, gnomon, libraries, pytestconfig, tmp_path):
+    """The batteries of clients that authenticate in the binary protocol, which alone is spoken."""
+    only = pytestconfig.getoption("only")
+    users = tmp_path / "users"
+    users.write_text("{MEMCACHE_USERNAME}:{MEMCACHE_PASSWORD}\n".format(**LOGIN))
+    users.chmod(0o600)
+    up = gnomon(host, "-m", "512", "-Y", str(users), "-S", "-B", "binary")
+    up.ready("gnomon starts")
+    for name in WITH_SASL:
+        if only and name not in only:
+            continue
+        if why := name in NEEDS and needs.lacking(NEEDS[name]):
+            with subtests.test(name):
+                pytest.skip(why)
+        else:
+            runs(check, host, ALL[name], libraries, HERE, f"gnomon, {name} with SASL:", LOGIN)
+    up.stop()
 
 
 def loads(slap, host, who, at):

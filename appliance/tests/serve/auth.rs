@@ -67,7 +67,7 @@ fn who_speaks_the_binary_protocol_authenticates_by_sasl() {
     let replies = [told(&auth, 0, "Authenticated"), told(&get, 1, "Not found")].concat();
     ask(both, replies);
     ask(list.bytes().to_vec(), told(&list, 0x81, "Unknown command"));
-    // Who asks for anything else first is told so, and closed.
+    // What asks for anything else first is refused, and closed.
     let mut stranger = Tcp::connect(server.tcp());
     stranger.send(get.packet(b"", b"k", b"").unwrap());
     assert_eq!(stranger.rest(), told(&get, 0x20, "Auth failure."));

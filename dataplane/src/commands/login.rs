@@ -82,8 +82,7 @@ impl Login {
     pub fn advance(
         &mut self,
         input: &[u8],
-        ops: &OpCounters,
-        version: &str,
+        (ops, version): (&OpCounters, &str),
         out: &mut Vec<u8>,
     ) -> LoginProgress {
         let mut consumed = 0;
@@ -96,7 +95,7 @@ impl Login {
                     Some(words) => self.words(words, ops, out),
                     None => Step::Wait,
                 },
-                State::Packet => self.packet(rest, ops, version, out),
+                State::Packet => self.packet(rest, (ops, version), out),
                 State::Open => Step::Wait,
             };
             match step {
@@ -149,7 +148,12 @@ impl Login {
         Step::Used(used)
     }
 
-    fn packet(&mut self, input: &[u8], ops: &OpCounters, version: &str, out: &mut Vec<u8>) -> Step {
+    fn packet(
+        &mut self,
+        input: &[u8],
+        (ops, version): (&OpCounters, &str),
+        out: &mut Vec<u8>,
+    ) -> Step {
         match input.first() {
             None => return Step::Wait,
             Some(&first) if first != REQUEST_MAGIC => return Step::Close,
@@ -261,7 +265,7 @@ mod tests {
             if login.is_open() {
                 continue;
             }
-            let a = login.advance(&waiting, &ops, "1.2", &mut out);
+            let a = login.advance(&waiting, (&ops, "1.2"), &mut out);
             waiting.drain(..a.consumed);
             if a.close {
                 return (String::from_utf8(out).unwrap(), true, waiting);
@@ -325,7 +329,7 @@ mod tests {
         let (ops, mut out) = (OpCounters::default(), Vec::new());
         let mut login = Login::new(Dialects::Auto, Some(Arc::new(One)));
         let input = b"get a\r\nset x 0 0 3\r\nu q\r\nset x 0 0 3\r\nu p\r\n";
-        login.advance(input, &ops, "1.2", &mut out);
+        login.advance(input, (&ops, "1.2"), &mut out);
         assert_eq!((ops.auth_cmds.get(), ops.auth_errors.get()), (2, 1));
     }
 
@@ -377,7 +381,7 @@ mod tests {
                 for piece in input.chunks(piece) {
                     waiting.extend_from_slice(piece);
                     if !login.is_open() && !closed {
-                        let a = login.advance(&waiting, &ops, "1.2", &mut out);
+                        let a = login.advance(&waiting, (&ops, "1.2"), &mut out);
                         waiting.drain(..a.consumed);
                         closed = a.close;
                     }
@@ -401,8 +405,8 @@ mod tests {
         ] {
             let mut login = Login::new(dialects, None);
             let ops = OpCounters::default();
-            assert!(!login.advance(b"", &ops, "1.2", &mut Vec::new()).close && !login.is_open());
-            let a = login.advance(input, &ops, "1.2", &mut Vec::new());
+            assert!(!login.advance(b"", (&ops, "1.2"), &mut Vec::new()).close && !login.is_open());
+            let a = login.advance(input, (&ops, "1.2"), &mut Vec::new());
             assert_eq!((login.is_open(), a.close), (admitted, !admitted), "{dialects:?} {input:?}");
             assert_eq!(a.consumed, 0);
         }

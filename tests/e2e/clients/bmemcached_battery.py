@@ -2,7 +2,11 @@
 """python-binary-memcached: every method of a client in pure Python that speaks only binary.
 
     bmemcached_battery.py HOST:PORT [--label TEXT]
+
+With MEMCACHE_USERNAME and MEMCACHE_PASSWORD, which memjs and Dalli know by themselves, it authenticates by SASL.
 """
+
+import os
 
 import bmemcached
 
@@ -11,7 +15,8 @@ from battery import check, eventually, holds, main, new_key, same
 
 def connect(host, port):
     """One server, no replicas."""
-    return bmemcached.Client([f"{host}:{port}"], socket_timeout=30)
+    login = {who: os.environ.get(f"MEMCACHE_{who.upper()}") for who in ("username", "password")}
+    return bmemcached.Client([f"{host}:{port}"], socket_timeout=30, **login)
 
 
 @check("set, get, delete")

@@ -172,7 +172,7 @@ pub(super) async fn converse(
         let mut out = shared.spare_output.take();
         if !login.is_open() {
             let progress =
-                login.advance(input.unread(), &shared.ops, &shared.server.version, &mut out);
+                login.advance(input.unread(), (&shared.ops, &shared.server.version), &mut out);
             input.at += progress.consumed;
             if !login.is_open() {
                 input.end_peek(stream, &shared.spare_input, false)?;

@@ -36,7 +36,7 @@ pub struct Request<'a> {
 pub enum Asks<'a> {
     /// How one may authenticate.
     Mechanisms,
-    /// The server's version: whoever asks is told.
+    /// The server's version, which is no secret.
     Version,
     /// To be let in, with words that a step will bring.
     ToBegin,
@@ -91,7 +91,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The words of a message: `[authzid] NUL authcid NUL passwd`. Nobody acts for another here.
+/// The words of a message: `[authzid] NUL authcid NUL passwd`. No user acts for another here.
 fn plain(message: &[u8]) -> Option<Words<'_>> {
     let mut words = message.splitn(3, |&b| b == 0);
     let (acts_for, user, password) = (words.next()?, words.next()?, words.next()?);

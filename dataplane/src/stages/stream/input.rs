@@ -160,7 +160,7 @@ pub(super) fn answer(
 ) -> Progress {
     let mut consumed = 0;
     if !login.is_open() {
-        let of_login = login.advance(input, &shared.ops, &shared.server.version, &mut shared.out);
+        let of_login = login.advance(input, (&shared.ops, &shared.server.version), &mut shared.out);
         consumed = of_login.consumed;
         if !login.is_open() || of_login.close {
             return Progress { consumed, close: of_login.close, ..NOTHING };
