@@ -1,4 +1,4 @@
-//! The binary parser keeps the protocol's law on any input.
+//! The binary parser keeps the protocol's law on any input, and so does the reader of SASL's packets.
 
 /// The binary parser keeps the protocol's law on any input.
 pub(crate) fn run(data: &[u8]) {
@@ -11,6 +11,7 @@ pub(crate) fn run(data: &[u8]) {
     let key_ok = |key: &[u8]| assert!((1..=KEY_MAX_BYTES).contains(&key.len()));
     let mut rest = data;
     while !rest.is_empty() {
+        before_login(rest);
         let (command, used, skip) = match parse(rest, ITEM_MAX_BYTES) {
             Parsed::Command { command, used } => (command, used, 0),
             Parsed::Swallow { command, used, skip } => (command, used, skip),
@@ -49,4 +50,18 @@ pub(crate) fn run(data: &[u8]) {
         }
         rest = rest.get(used.saturating_add(skip)..).unwrap_or_default();
     }
+}
+
+/// The packets before a login: none is waited for that is longer than may be, and what follows one does not change it.
+fn before_login(input: &[u8]) {
+    use memcache::binary::HEADER_BYTES;
+    use memcache::binary::sasl::Request;
+    const PACKET_MAX_BYTES: usize = HEADER_BYTES + 32 + 2048;
+
+    let Some(request) = Request::read(input) else {
+        return assert!(input.len() < PACKET_MAX_BYTES);
+    };
+    assert!((HEADER_BYTES..=input.len().min(PACKET_MAX_BYTES)).contains(&request.used));
+    let alone = Request::read(input.get(..request.used).unwrap_or_default());
+    assert_eq!(alone.map(|alone| (alone.used, alone.asks)), Some((request.used, request.asks)));
 }
