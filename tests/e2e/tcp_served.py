@@ -11,6 +11,7 @@ import contextlib
 import pathlib
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -87,13 +88,19 @@ def rest(client):
     return got
 
 
-@check("-Y: only who has authenticated is served, and nobody over UDP")
-def auth():
-    with contextlib.ExitStack() as stack:
-        users = stack.enter_context(tempfile.NamedTemporaryFile("w", prefix="gnomon-users-"))
+@contextlib.contextmanager
+def authenticating(*flags):
+    """A server for one user."""
+    with tempfile.NamedTemporaryFile("w", prefix="gnomon-users-") as users:
         users.write("ann:secret\n")
         users.flush()
-        server = stack.enter_context(serving("-Y", users.name))
+        with serving("-Y", users.name, *flags) as server:
+            yield server
+
+
+@check("-Y: only who has authenticated is served, and nobody over UDP")
+def auth():
+    with authenticating() as server:
         client = connected(server)
         say(client, b"get a\r\n", b"CLIENT_ERROR unauthenticated\r\n")
         wrong = connect()
@@ -103,6 +110,27 @@ def auth():
         with contextlib.suppress(memc.NoReply, OSError):
             memc.Udp(TEXT).ask(b"get a\r\n")
             must(False, "it answers over UDP")
+
+
+def packet(opcode, key=b"", value=b"", status=0, magic=0x80):
+    """One of the binary protocol; a response has magic 0x81."""
+    head = struct.pack(">BBHBBHIIQ", magic, opcode, len(key), 0, 0, status, len(key) + len(value), 7, 0)
+    return head + key + value
+
+
+@check("-S: the same by SASL")
+def sasl():
+    auth, get = 0x21, packet(0x00, b"k")
+    with authenticating("-S") as server:
+        client = connected(server)
+        refused = packet(auth, value=b"Auth failure.", status=0x20, magic=0x81)
+        say(client, packet(auth, b"PLAIN", b"\0ann\0wrong"), refused)
+        let_in = packet(auth, value=b"Authenticated", magic=0x81)
+        missed = packet(0x00, value=b"Not found", status=1, magic=0x81)
+        say(client, packet(auth, b"PLAIN", b"\0ann\0secret") + get, let_in + missed)
+        stranger = connect()
+        stranger.sendall(get)
+        must(rest(stranger) == packet(0x00, value=b"Auth failure.", status=0x20, magic=0x81), "a stranger")
 
 
 @check("stats conns, stats latency, watch and captures know the connection")
