@@ -130,7 +130,7 @@ fn a_plan_that_cannot_be_is_one_line() {
     refuses(&run(&["-p", "0", "-U", "0"]), "nothing to serve");
     refuses(&run(&["-p", "-1", "-U", "0", "-m", "999999999"]), "999999999 MB for items, ");
     refuses(&run(&["-p", "-1", "-U", "-1", "--engine", "gpu"]), "--engine gpu: ");
-    refuses(&run(&["-p", "-1", "-S"]), "-S: it is not said who may authenticate");
+    refuses(&run(&["-p", "-1", "-S"]), "-S: SASL without a file of users");
     refuses(&run(&["-p", "-1", "-Y", "/none", "-U", "0"]), "cannot read the authentication file");
     refuses(&run(&["-p", "-1", "-Y", "/none", "-U", "1"]), "-Y: no client can authenticate");
     let users = Tree::new("broken", "users", "nobody\n");

@@ -235,7 +235,9 @@ pub enum PlanError {
         "-o slab_chunk_max={chunk}: -I {item_max} is no multiple of it: leave it out, it has no effect here"
     )]
     SlabChunkMax { chunk: u64, item_max: u64 },
-    #[error("-S: it is not said who may authenticate: name a file of user:password with -Y")]
+    #[error(
+        "-S: SASL without a file of users is not supported: name one, of user:password, with -Y"
+    )]
     SaslWithoutUsers,
     #[error("-S: SASL is of the binary protocol alone: leave -B out, or -S")]
     SaslWithAscii,

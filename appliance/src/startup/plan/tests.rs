@@ -172,7 +172,7 @@ fn each_contradiction_is_told_with_a_way_out() {
         ),
         ("-o hashpower=12", "-o hashpower=12: with -t 4 memcached wants more: leave it out"),
         ("-t 10 -o hashpower=13", "-o hashpower=13: with -t 10 memcached wants more"),
-        ("-S", "-S: it is not said who may authenticate"),
+        ("-S", "-S: SASL without a file of users"),
         ("-S -Y a -B ascii", "-S: SASL is of the binary protocol alone"),
         ("-Z", "-Z: name the server's certificate"),
         ("-Y a -U 5", "-Y: no client can authenticate over UDP"),

@@ -2,7 +2,7 @@
 //! where clients must authenticate (memcached's `-S`).
 //!
 //! In: bytes of a connection. Out: one packet that came whole, and what it asks. Nothing longer than
-//! [`MESSAGE_MAX_BYTES`] is waited for.
+//! `MESSAGE_MAX_BYTES` is waited for.
 
 use super::encode::put_text;
 use super::header::{HEADER_BYTES, Header, opcode};
