@@ -24,7 +24,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, version};
 use session::Session;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,6 +88,7 @@ impl Certificates {
     /// # Errors
     /// [`TlsError`]; then what was known still is.
     pub fn reload(&self) -> Result<(), TlsError> {
+        check_are_files(&self.plan)?;
         let configs = read(&self.plan)?;
         *self.configs.write() = configs;
         Ok(())
@@ -267,6 +268,24 @@ fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
     }
 }
 
+/// Refuses what would be waited for, such as a FIFO, while its thread does nothing else.
+fn check_are_files(plan: &TlsPlan) -> Result<(), TlsError> {
+    let all: [(Option<&PathBuf>, fn(PathBuf, String) -> TlsError); 3] = [
+        (Some(&plan.chain_cert), TlsError::Chain),
+        (plan.key.as_ref(), TlsError::Key),
+        (plan.ca_cert.as_ref(), TlsError::Ca),
+    ];
+    for (path, wrong) in all {
+        if let Some(path) = path
+            && fs::metadata(path).is_ok_and(|there| !there.is_file())
+        {
+            let why = "it is no file, and is read at the start alone".to_owned();
+            return Err(wrong(path.clone(), why));
+        }
+    }
+    Ok(())
+}
+
 fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(FILE_MAX_BYTES).read_to_end(&mut bytes)?;
@@ -333,6 +352,15 @@ pub(crate) mod tests {
             let now = certificates.config(ClientCerts::Ignored).unwrap();
             assert!(Arc::ptr_eq(&before, &now));
             std::fs::write(&path, good).unwrap();
+        }
+        // What would be waited for is not opened.
+        for name in ["cert", "key"] {
+            let (path, aside) = (tree.0.join(name), tree.0.join("aside"));
+            std::fs::rename(&path, &aside).unwrap();
+            nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+            let error = certificates.reload().unwrap_err().to_string();
+            assert!(error.ends_with("it is no file, and is read at the start alone"), "{error}");
+            std::fs::rename(&aside, &path).unwrap();
         }
         std::fs::write(tree.0.join("cert"), cert).unwrap();
         std::fs::write(tree.0.join("key"), key).unwrap();
