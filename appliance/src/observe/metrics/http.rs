@@ -11,6 +11,7 @@ use super::power::Power;
 use super::sources::Sources;
 use crate::host::affinity;
 use crate::observe::capture::{self, Captures, Refused, Request};
+use crate::observe::health::Sparing;
 use crate::process::allocator;
 use crate::serve::tcp::Source;
 use crate::startup::flags::Energy;
@@ -126,6 +127,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut lines = Sparing::default();
     for number in 0u64.. {
         match next().await {
             Ok(mut stream) => {
@@ -153,7 +155,9 @@ where
                 shared.exchanges.borrow_mut().push_back((number, task.abort_handle()));
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection for metrics");
+                if let Some(more) = lines.allows(Instant::now()) {
+                    tracing::warn!(more, %error, "cannot accept a connection for metrics");
+                }
                 sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -270,20 +270,15 @@ fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
 
 /// Refuses what would be waited for, such as a FIFO, while its thread does nothing else.
 fn check_are_files(plan: &TlsPlan) -> Result<(), TlsError> {
-    let all: [(Option<&PathBuf>, fn(PathBuf, String) -> TlsError); 3] = [
-        (Some(&plan.chain_cert), TlsError::Chain),
-        (plan.key.as_ref(), TlsError::Key),
-        (plan.ca_cert.as_ref(), TlsError::Ca),
-    ];
-    for (path, wrong) in all {
-        if let Some(path) = path
-            && fs::metadata(path).is_ok_and(|there| !there.is_file())
-        {
-            let why = "it is no file, and is read at the start alone".to_owned();
-            return Err(wrong(path.clone(), why));
+    let check = |path: Option<&PathBuf>, wrong: fn(PathBuf, String) -> TlsError| match path {
+        Some(path) if fs::metadata(path).is_ok_and(|there| !there.is_file()) => {
+            Err(wrong(path.clone(), "it is no file, and is read at the start alone".to_owned()))
         }
-    }
-    Ok(())
+        _ => Ok(()),
+    };
+    check(Some(&plan.chain_cert), TlsError::Chain)?;
+    check(plan.key.as_ref(), TlsError::Key)?;
+    check(plan.ca_cert.as_ref(), TlsError::Ca)
 }
 
 fn bytes(path: &Path) -> io::Result<Vec<u8>> {
