@@ -178,7 +178,8 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
             complain(format_args!("gnomon: no effect here: {}\n", plan.unused.join(", ")));
         }
     }
-    machine::allow_open_files(plan.open_files)?;
+    machine::allow_open_files(plan.open_files)
+        .map_err(|e| format!("cannot have {} files open: {e}", plan.open_files))?;
     if process.core_dumps {
         privileges::raise_core_limit()?;
     }
@@ -217,7 +218,7 @@ fn serve(flags: &ServeFlags) -> Result<bool, Box<dyn Error>> {
         false => sandbox::none(),
     };
     output::begin(&plan.cpus_of(plan.control_cpu))
-        .map_err(|e| format!("cannot start a thread for output: {e}"))?;
+        .map_err(|e| format!("cannot start a thread for output: {e}; raise the limit on threads (ulimit -u, pids.max)"))?;
     if !allocator::recover() {
         return Err("there is no memory left to serve with: lower -m, or raise the limit".into());
     }

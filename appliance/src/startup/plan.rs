@@ -237,7 +237,9 @@ impl Plan {
             tcp_cpus.push(control_cpu);
         }
         let slab_pages = slabs::slab_pages(flags)?;
-        let memory_bytes = resources::memory(flags, machine, &parts, slab_pages.as_ref())?;
+        let items = resources::memory(flags, machine, &parts, slab_pages.as_ref())?;
+        let memory_bytes = items.bytes;
+        let conn_memory_bytes = resources::conn_memory(flags, memory_bytes)?;
         if memory_bytes >> 20 > flags.memory {
             notes.push(format!(
                 "-m {}: items have {} MB, the least that size classes work with",
@@ -252,13 +254,16 @@ impl Plan {
                 memory_bytes >> 20
             ));
         }
-        let connections = resources::connection_bytes(flags) / parts.len().max(1) as u64;
-        let wanted = resources::needed_bytes(flags, &parts).into_iter().map(|n| n + connections);
+        let connections = resources::connection_bytes(flags);
+        let of_part = connections / parts.len().max(1) as u64;
+        let wanted = resources::needed_bytes(flags, &parts).into_iter().map(|n| n + of_part);
         let short = places.iter().zip(wanted).filter_map(|(place, wanted)| {
             place.node.as_ref().and_then(|node| numa::shortage(node, wanted))
         });
         notes.extend(short);
         let listeners = tcp.len() + usize::from(clients.unix.is_some());
+        let of_kernel = if listeners > 0 { conn_memory_bytes } else { 0 };
+        notes.extend(resources::shortage(machine, &items, of_kernel + connections));
         let (open_files, conn_limit) =
             resources::open_files(flags, machine, &ports, listeners, worker_cpus.len())?;
         if conn_limit < flags.conn_limit {
@@ -319,7 +324,7 @@ impl Plan {
             exception_rate: flags.exception_rate,
             tcp_threads: usize::from(flags.threads),
             conn_limit: conn_limit as usize,
-            conn_memory_bytes: resources::conn_memory(flags, memory_bytes)?,
+            conn_memory_bytes,
             clients,
             tls,
             process: process::process(flags),

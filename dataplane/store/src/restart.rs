@@ -404,6 +404,7 @@ impl Store {
         // The items first, so that the metadata never describe what is not there.
         file.file.sync_all().map_err(|e| file.refused(Refusal::Write(e)))?;
         file.write(&saved.to_bytes())?;
+        file.is_named()?;
         Ok(Some(store.stats().curr_items))
     }
 }

@@ -501,6 +501,24 @@ fn nobody_elses_file_is_touched() {
 }
 
 #[test]
+fn items_in_a_file_without_its_name_are_lost() {
+    type Meanwhile = fn(&Path) -> std::io::Result<()>;
+    let replaced: Meanwhile = |path| {
+        std::fs::rename(path, path.with_extension("old"))?;
+        std::fs::write(path, b"of somebody else")
+    };
+    for meanwhile in [(|path| std::fs::remove_file(path)) as Meanwhile, replaced] {
+        let file = TempFile::new();
+        let (store, _) = open(config(), &file.0);
+        put(&mut store.session().unwrap(), b"k", 0, 0, b"v");
+        meanwhile(&file.0).unwrap();
+        let why = store.close().unwrap_err().to_string();
+        assert!(why.contains("removed, replaced or unmounted"), "{why}");
+        let _ = std::fs::remove_file(file.0.with_extension("old"));
+    }
+}
+
+#[test]
 fn one_store_a_file() {
     let file = TempFile::new();
     let (store, _) = open(config(), &file.0);

@@ -83,7 +83,9 @@ pub enum UdpPortError {
     NotLocal(SocketAddr),
     #[error("UDP {0}: the kernel does not speak this address family; listen on the other one")]
     Family(SocketAddr),
-    #[error("cannot listen on UDP {addr}: {what}: {source}; see `ulimit -n` and the kernel log")]
+    #[error(
+        "cannot listen on UDP {addr}: {what}: {source}; see `ulimit -n`, the seccomp profile of a container, and the kernel log"
+    )]
     Socket { addr: SocketAddr, what: &'static str, source: io::Error },
 }
 
@@ -202,11 +204,12 @@ fn bind_one(addr: SocketAddr, q: usize, queues: usize) -> Result<Bound, UdpPortE
         setsockopt(&fd, sockopt::ReusePort, &true).map_err(fail("SO_REUSEPORT"))?;
     }
     let socket = UdpSocket::from(fd);
-    let addr = socket.local_addr().map_err(|source| UdpPortError::Socket {
-        addr,
-        what: "getsockname",
-        source,
-    })?;
+    let fail = |what| move |source| UdpPortError::Socket { addr, what, source };
+    // A system call that is refused is an error now, and would be silence later.
+    let none = &mut [Arrival::EMPTY; BURST_MAX];
+    mmsg::receive(socket.as_fd(), &mut [], 0, none).map_err(fail("recvmmsg"))?;
+    mmsg::send(socket.as_fd(), &[]).map_err(fail("sendmmsg"))?;
+    let addr = socket.local_addr().map_err(fail("getsockname"))?;
     Ok(Bound { socket, addr, silence: Silence::default() })
 }
 

@@ -19,7 +19,10 @@ pub(super) fn restrict(needs: &Needs) -> Part {
     match enter(needs) {
         Ok(RestrictionStatus { ruleset: RulesetStatus::NotEnforced, landlock, .. }) => {
             Part::Off(match landlock {
-                LandlockStatus::NotImplemented => "this kernel has no Landlock".to_owned(),
+                LandlockStatus::NotImplemented => {
+                    "this kernel has no Landlock, or a seccomp profile (of a container) refuses it"
+                        .to_owned()
+                }
                 _ => "Landlock is not switched on: lsm= on the kernel's command line".to_owned(),
             })
         }

@@ -30,6 +30,8 @@ const CONN_SHARED_BYTES: u64 = 16 << 20;
 const CONN_SHARED_LEAST_BYTES: u64 = 4 << 20;
 /// A request's line and a reply's, beside the item's value.
 const BESIDE_ITEM_BYTES: u64 = 16 << 10;
+/// The process itself, with its threads.
+const PROCESS_BYTES: u64 = 30 << 20;
 /// What -c is without the flag.
 const CONN_LIMIT_DEFAULT: u32 = 1024;
 /// Open files besides connections and sockets: devices, logs, polls, what libraries open.
@@ -208,13 +210,20 @@ fn slots_by_default(flags: &ServeFlags, queues: u32) -> u32 {
     queues.saturating_mul(SLOTS_PER_QUEUE).max(slots_least(flags, queues))
 }
 
-/// Bytes for items, beside the packet slots of these parts.
+/// What items take.
+pub(super) struct ItemMemory {
+    pub bytes: u64,
+    /// What they, their index and packets take of memory that is given page by page, as it is used.
+    pub ordinary_bytes: u64,
+}
+
+/// Memory for items, beside the packet slots of these parts.
 pub(super) fn memory(
     flags: &ServeFlags,
     machine: &Machine,
     parts: &[PartPlan],
     slab_pages: Option<&SlabPages>,
-) -> Result<u64, PlanError> {
+) -> Result<ItemMemory, PlanError> {
     const MB: u64 = 1 << 20;
     let items = flags.memory.checked_mul(MB).ok_or(PlanError::MemoryAbsurd(flags.memory))?;
     let item_max = flags.max_item_size;
@@ -247,7 +256,7 @@ pub(super) fn memory(
             return if pages > free {
                 Err(PlanError::HugePages { pages, free })
             } else {
-                Ok(items)
+                Ok(ItemMemory { bytes: items, ordinary_bytes: 0 })
             };
         }
         Pages::Prefer => {
@@ -264,8 +273,22 @@ pub(super) fn memory(
             available_mb: available / MB,
             huge_mb: if flags.huge == Pages::Prefer { huge / MB } else { 0 },
         }),
-        _ => Ok(items),
+        _ => Ok(ItemMemory { bytes: items, ordinary_bytes: need }),
     }
+}
+
+/// A note where there is not enough for all that the process may come to use: each page counts when it is used, so that it starts, and
+/// the kernel ends it one day.
+pub(super) fn shortage(machine: &Machine, items: &ItemMemory, connections: u64) -> Option<String> {
+    let available = machine.memory_available_bytes?;
+    let most = [items.ordinary_bytes, connections, PROCESS_BYTES].iter().sum::<u64>();
+    (most > available).then(|| {
+        format!(
+            "up to {} MB will be used and {} MB are available: the kernel ends the process when they run out; lower -m, -c or --conn-memory",
+            most.div_ceil(1 << 20),
+            available >> 20
+        )
+    })
 }
 
 /// Bytes of ordinary pages, where a mapping is of huge pages if so many are left that all of it is: each needs the

@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 use std::fs::{File, Metadata, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 
 /// Why a file cannot be the store's memory.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +37,10 @@ pub(super) enum Refusal {
     #[error(
         "cannot set {bytes} bytes aside for it: {source}; make its file system larger, lower the memory limit, or name a file in a tmpfs or a hugetlbfs"
     )]
+    Full { bytes: u64, source: io::Error },
+    #[error(
+        "cannot set {bytes} bytes aside for it: fallocate: {source}; its file system must have that call, and the seccomp profile of a container must allow it"
+    )]
     Reserve { bytes: u64, source: io::Error },
     #[error(
         "cannot set {0} bytes aside for it: the limit on the size of files (ulimit -f, LimitFSIZE=) is lower; raise it, or lower the memory limit"
@@ -44,6 +48,10 @@ pub(super) enum Refusal {
     Limit(u64),
     #[error("cannot write to it: {0}")]
     Write(io::Error),
+    #[error(
+        "its name is no longer there, or leads to another file: it was removed, replaced or unmounted"
+    )]
+    Gone,
 }
 
 /// Another user can read or write the file, and so change what clients get.
@@ -112,7 +120,12 @@ impl MemoryFile {
         let found = file.metadata().map_err(|e| refused(Refusal::Open(e)))?;
         Shared::check(&found, uid).map_err(|why| refused(why.into()))?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { file, path: path.to_owned(), generation: 0 }),
+            // Where the process is when it is looked for again may be another directory.
+            Ok(()) => Ok(Self {
+                file,
+                path: absolute(path).map_err(|e| refused(Refusal::Open(e)))?,
+                generation: 0,
+            }),
             Err(TryLockError::WouldBlock) => Err(refused(Refusal::Busy)),
             Err(TryLockError::Error(e)) => Err(refused(Refusal::Open(e))),
         }
@@ -131,6 +144,9 @@ impl MemoryFile {
         reserve(&self.file, bytes, nodes).map_err(|source| {
             self.refused(match source.kind() {
                 io::ErrorKind::FileTooLarge => Refusal::Limit(bytes),
+                io::ErrorKind::StorageFull
+                | io::ErrorKind::QuotaExceeded
+                | io::ErrorKind::OutOfMemory => Refusal::Full { bytes, source },
                 _ => Refusal::Reserve { bytes, source },
             })
         })
@@ -143,5 +159,17 @@ impl MemoryFile {
 
     pub(super) fn write(&self, start: &[u8]) -> Result<(), MemoryFileError> {
         write_start(&self.file, start).map_err(|e| self.refused(Refusal::Write(e)))
+    }
+
+    /// Whether the next start can find the file: its name still leads to it. A directory that this process may no longer search
+    /// hides that, and all that is known then is that it has a name.
+    pub(super) fn is_named(&self) -> Result<(), MemoryFileError> {
+        let held = self.file.metadata().map_err(|e| self.refused(Refusal::Read(e)))?;
+        let is_there = match std::fs::symlink_metadata(&self.path) {
+            Ok(named) => (named.dev(), named.ino()) == (held.dev(), held.ino()),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => held.nlink() > 0,
+            Err(_) => false,
+        };
+        if is_there { Ok(()) } else { Err(self.refused(Refusal::Gone)) }
     }
 }

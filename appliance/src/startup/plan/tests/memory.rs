@@ -71,6 +71,21 @@ fn memory_is_compared_with_what_there_is() {
 }
 
 #[test]
+fn what_will_not_hold_all_that_may_be_used_is_said() {
+    let of = |mb: u64| Machine { memory_available_bytes: Some(mb << 20), ..Machine::pretend() };
+    let notes = |mb, args: &str| plan_on(&of(mb), args).unwrap().notes.join("; ");
+    // 700 and 100 for the index, what connections may have, and 30.
+    assert_eq!(notes(930, "-m 700 -U 0 --conn-memory 100m"), "");
+    assert_eq!(
+        notes(929, "-m 700 -U 0 --conn-memory 100m"),
+        "up to 930 MB will be used and 929 MB are available: the kernel ends the process when they run \
+         out; lower -m, -c or --conn-memory"
+    );
+    let huge = Machine { huge_free_bytes: 900 << 20, ..of(130) };
+    assert!(plan_on(&huge, "-m 700 -U 0 --conn-memory 100m").unwrap().notes.is_empty());
+}
+
+#[test]
 fn what_is_needed_counts_what_dpdk_takes() {
     let needed = |args: &str| {
         let args: Vec<&str> = args.split_whitespace().collect();
