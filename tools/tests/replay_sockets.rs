@@ -448,6 +448,22 @@ fn genuine_memcached_answers_rightly() {
 }
 
 #[test]
+fn what_cannot_be_written_in_the_end_is_said_before_anything_is_sent() {
+    let server = Server::start(Store::default(), 1392, |_| Fault::None);
+    for flag in ["--json", "--plots"] {
+        let out = Command::new(env!("CARGO_BIN_EXE_gnomon-replay"))
+            .args(["--target", &server.address.to_string(), "--workload", "ycsb-c"])
+            .args([flag, "/proc/none/of/these"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8([out.stdout, out.stderr].concat()).unwrap();
+        assert!(text.contains("cannot write /proc/none/of/these"), "{flag}: {text}");
+        assert!(!text.contains("seed") && !text.contains("sent"), "{flag}: {text}");
+        assert_eq!(out.status.code(), Some(1), "{flag}: {text}");
+    }
+}
+
+#[test]
 fn made_up_traffic_is_played_timed_and_drawn() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Store::default(), 1392, |_| Fault::None);

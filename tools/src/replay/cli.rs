@@ -13,6 +13,7 @@ use gnomon_client::codec::connection::Connection;
 use gnomon_client::frames::Frames;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -236,7 +237,8 @@ impl Flags {
     /// [`RunError`] says what to do.
     pub fn run(&self) -> Result<Verdict, RunError> {
         self.check()?;
-        // Before anything is sent: all files open.
+        // Before anything is sent: all files open, and those that are written at the end can be.
+        self.make_outputs()?;
         let preload = match &self.preload {
             Some(path) => Some(Box::new(Reader::open(path)?) as Box<dyn Source>),
             None if self.fill => {
@@ -302,6 +304,19 @@ impl Flags {
         self.judge(&report)
     }
 
+    /// The directory of the plots, and the file of the report, as it is or empty.
+    fn make_outputs(&self) -> Result<(), CliError> {
+        if let Some(dir) = &self.plots {
+            let made = std::fs::create_dir_all(dir);
+            made.map_err(|source| CliError::Create { path: dir.clone(), source })?;
+        }
+        if let Some(path) = self.json.as_deref().filter(|path| *path != Path::new("-")) {
+            let made = File::options().append(true).create(true).open(path);
+            made.map_err(|source| CliError::Create { path: path.to_owned(), source })?;
+        }
+        Ok(())
+    }
+
     /// What is asked without a capture.
     fn made_up(&self, seed: u64) -> Trace {
         let traffic = self.traffic.trace(seed, self.rate.unwrap_or(RATE_DEFAULT), SERVER_MAC);
@@ -337,8 +352,6 @@ impl Flags {
         let on_stdout = Path::new("-");
         // What is kept comes first: the standard output may fail.
         if let Some(dir) = &self.plots {
-            let made = std::fs::create_dir_all(dir);
-            made.map_err(|source| CliError::Create { path: dir.clone(), source })?;
             write_text(&dir.join("rate.svg"), &report.series.rate_svg())?;
             write_text(&dir.join("latency.svg"), &report.series.latency_svg())?;
         }
