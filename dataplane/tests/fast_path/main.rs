@@ -10,7 +10,6 @@ mod offload;
 mod random;
 mod world;
 
-use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::fast_path::FastPathMode;
 use driver_shim::TxCaps;
 use driver_shim::ports::memory::{MAC, PEER_MAC};
@@ -21,7 +20,7 @@ use std::net::SocketAddr;
 use store::StoreConfig;
 use wire::DropReason;
 use wire::build::UdpFrame;
-use world::{PORT, SERVER, Tuning, World};
+use world::{PORT, SERVER, World};
 
 /// `shares` are those of `set`s in bursts, as [`Random::text`] has them.
 fn compare(seed: u64, packets: usize, caps: TxCaps, shares: &[Option<usize>]) {
@@ -47,13 +46,8 @@ fn compare_tuned(
     keys.sort_unstable();
     keys.dedup();
     keys.retain(|key| key.len() <= 250);
-    let mut worlds =
-        [FastPathMode::Off, FastPathMode::Vector, FastPathMode::Portable].map(|mode| {
-            let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
-            let batch = BatchPolicy::default();
-            let tuning = Tuning { cas_enabled, is_odd: true };
-            World::tuned(config, dialects, (mode, tuning), caps, batch, |_, _| None)
-        });
+    let mut worlds = [FastPathMode::Off, FastPathMode::Vector, FastPathMode::Portable]
+        .map(|mode| World::odd(mode, caps, (dialects, cas_enabled)));
     let (mut sent, mut bursts) = (0, 0);
     while sent < packets {
         let n = 1 + random.below(64);
@@ -62,6 +56,7 @@ fn compare_tuned(
         let frames: Vec<Vec<u8>> =
             (0..n).map(|id| random.frame(u16::try_from(id).unwrap(), sets, &corpus)).collect();
         // What comes over TCP, and time.
+        let flush;
         let text = match random.below(1000) {
             0..50 => {
                 World::later(&mut worlds, 1);
@@ -75,6 +70,20 @@ fn compare_tuned(
             }
             55..57 => "stats detail on\r\n",
             57..69 => "stats detail off\r\n",
+            69..74 => {
+                // What stands before the first colon of a key, of which the store has some.
+                let key = &keys[random.below(keys.len())];
+                flush = format!("flush_prefix {}\r\n", key.split(':').next().unwrap());
+                &flush
+            }
+            74..82 => {
+                worlds.iter_mut().for_each(|world| world.watch(true));
+                ""
+            }
+            82..120 => {
+                worlds.iter_mut().for_each(|world| world.watch(false));
+                ""
+            }
             _ => "",
         };
         if !text.is_empty() {
@@ -92,6 +101,8 @@ fn compare_tuned(
                 );
             }
         }
+        let [want, fast, portable] = worlds.each_ref().map(World::seen);
+        assert!(fast == want && portable == want, "seed {seed:#x}, burst {bursts}, watched");
         sent += n;
         bursts += 1;
         if bursts % 64 == 0 || sent >= packets {
@@ -519,11 +530,35 @@ fn a_port_that_fills_in_one_sum_alone_gets_both() {
         for caps in [TxCaps { ip: false, udp: true }, TxCaps { ip: true, udp: false }] {
             let mut world = World::new(mode, caps);
             // The general stages leave one sum to the port.
-            world.sums = true;
+            world.near[0].sums = true;
             assert_eq!(world.ask(&[set("a", "1", "")]).len(), 1);
             assert_eq!(world.ask(&[datagram(CLIENT, b"get a\r\n")]).len(), 1);
         }
     }
+}
+
+#[test]
+fn two_ports_at_a_time_have_their_own_replies() {
+    let mut worlds = [FastPathMode::Off, FastPathMode::Vector, FastPathMode::Portable]
+        .map(|mode| World::odd(mode, TxCaps::default(), (Dialects::Auto, true)));
+    for size in [1, 300] {
+        let mut frames = Vec::new();
+        for key in ["aa", "bb"] {
+            worlds.iter_mut().for_each(|w| drop(w.ask(&[set(key, &"v".repeat(size), "")])));
+            let delete = || datagram(CLIENT, format!("delete {key}{key}\r\n").as_bytes());
+            frames.extend([delete(), delete()]);
+            frames.extend(other_forms(key));
+            frames.push(delete());
+        }
+        let port_of = |frame: &[u8]| usize::from(frame.windows(2).any(|w| w == b"bb"));
+        let [want, fast, portable] = worlds.each_mut().map(|w| w.ask_by(&frames, port_of));
+        assert!(fast == want && portable == want, "{size}");
+        let of = |port: &[u8]| want.iter().filter(|r| r.windows(6).any(|w| w == port)).count();
+        let most = frames.len() / 2;
+        assert!([of(b"port 0"), of(b"port 1")].iter().all(|n| most - 2 <= *n && *n <= most));
+    }
+    let [want, fast, portable] = worlds.each_mut().map(World::counted);
+    assert!(fast == want && portable == want);
 }
 
 #[test]

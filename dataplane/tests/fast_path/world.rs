@@ -1,7 +1,8 @@
 //! A worker that is asked, and everything that it counts.
 #![allow(unsafe_code)]
 
-use dataplane::commands::{Ctx, execute, stats};
+use dataplane::commands::{Conversation, Ctx, execute, stats};
+use dataplane::observe::watch::Watching;
 use dataplane::observe::{OpCounters, Rows, Server};
 use dataplane::stages::batch::BatchPolicy;
 use dataplane::stages::engine::dispatch::Offloading;
@@ -23,6 +24,8 @@ use wire::{Cidr, Eth, Local, eth};
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 pub(crate) const PORT: u16 = 11_211;
 
+const ALL_SUMS: TxCaps = TxCaps { ip: true, udp: true };
+
 /// What was sent last in each slot.
 pub(crate) type Sent = Arc<Mutex<HashMap<u32, Vec<u8>>>>;
 
@@ -30,7 +33,7 @@ pub(crate) type Sent = Arc<Mutex<HashMap<u32, Vec<u8>>>>;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tuning {
     pub(crate) cas_enabled: bool,
-    /// Its port verifies checksums of some frames; some begin elsewhere in their slots, or are of other regions.
+    /// Its ports, which are two and seal other sums, verify checksums of some frames; some begin elsewhere in their slots, or are of other regions.
     pub(crate) is_odd: bool,
 }
 
@@ -40,12 +43,19 @@ pub(crate) struct World {
     pub(crate) counters: Arc<WorkerCounters>,
     pub(crate) server: Arc<Server>,
     pub(crate) session: Session,
-    pub(crate) near: QueuePair,
+    /// The other ends of its ports.
+    pub(crate) near: Vec<Near>,
     pub(crate) region: Region,
     sent: Sent,
     is_odd: bool,
     /// Whose slots are not the worker's.
     foreign: Region,
+    watching: Option<Watching>,
+}
+
+/// The other end of a port.
+pub(crate) struct Near {
+    queues: QueuePair,
     /// Replies come with their checksums.
     pub(crate) sums: bool,
 }
@@ -67,6 +77,17 @@ impl World {
         caps: TxCaps,
     ) -> Self {
         Self::with_offload(config, dialects, fast_path, caps, BatchPolicy::default(), |_, _| None)
+    }
+
+    /// With ports of all kinds.
+    pub(crate) fn odd(
+        fast_path: FastPathMode,
+        caps: TxCaps,
+        (dialects, cas_enabled): (Dialects, bool),
+    ) -> Self {
+        let config = StoreConfig { memory_bytes: 64 << 20, ..StoreConfig::default() };
+        let tuning = (fast_path, Tuning { cas_enabled, is_odd: true });
+        Self::tuned(config, dialects, tuning, caps, BatchPolicy::default(), |_, _| None)
     }
 
     /// With the offload that is made of the store and of what is sent.
@@ -98,31 +119,48 @@ impl World {
         let mut server = Server::new(Arc::clone(&store), "test".to_owned());
         (server.dialects, server.cas_enabled) = (dialects, cas_enabled);
         let (server, sent) = (Arc::new(server), Sent::default());
-        let (mut port, mut far) = linked(1, 2048);
-        port.info.tx_caps = caps;
         let offload = engine(&store, &sent);
-        let mut queues = port.queues.pop().unwrap();
-        if is_odd {
-            queues.rx = Box::new(Verified { rx: queues.rx });
-        }
         let own = [(IpAddr::V4(SERVER), 24), ("fd00::2".parse().unwrap(), 64)];
         let local = Local::new(MAC, &own, PORT).unwrap();
         let allow =
             ["11.0.0.0/8", "fd11::/16"].map(|c| c.parse::<Cidr>().unwrap()).into_iter().collect();
-        let ports = vec![WorkerPort::new(queues, port.info, Arc::new(Local { allow, ..local }))];
+        let local = Arc::new(Local { allow, ..local });
+        let others = if caps == TxCaps::default() { ALL_SUMS } else { TxCaps::default() };
+        let (mut ports, mut near) = (Vec::new(), Vec::new());
+        for caps in if is_odd { vec![caps, others] } else { vec![caps] } {
+            let (mut port, mut far) = linked(1, 2048);
+            port.info.tx_caps = caps;
+            let mut queues = port.queues.pop().unwrap();
+            if is_odd {
+                queues.rx = Box::new(Verified { rx: queues.rx });
+            }
+            ports.push(WorkerPort::new(queues, port.info, Arc::clone(&local)));
+            let sums = caps == TxCaps::default();
+            near.push(Near { queues: far.queues.pop().unwrap(), sums });
+        }
         let session = store.session().unwrap();
         let config = WorkerConfig::new(ports, region.clone(), session, Arc::clone(&server));
         let worker = Worker::new(WorkerConfig { batch, offload, fast_path, ..config });
         let (counters, session) = (worker.counters(), store.session().unwrap());
-        let near = far.queues.pop().unwrap();
-        let sums = caps == TxCaps::default();
         let foreign = Region::new(256, Pages::Small).unwrap();
-        Self { worker, counters, server, session, near, region, sent, is_odd, foreign, sums }
+        let watching = None;
+        Self { worker, counters, server, session, near, region, sent, is_odd, foreign, watching }
     }
 
-    /// What comes back for a burst, sorted: replies to different keys may leave in any order.
+    /// What comes back for a burst of one port, sorted: replies to different keys may leave in any order.
     pub(crate) fn ask(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let mut burst = Burst::new();
+        let ports = self.near.len();
+        let port = frames.first().map_or(0, |first| usize::try_from(draw(first, 3)).unwrap());
+        self.ask_by(frames, |_| port % ports)
+    }
+
+    /// The same, each frame by a port of its own. What comes by two ports at a time has no order.
+    pub(crate) fn ask_by(
+        &mut self,
+        frames: &[Vec<u8>],
+        port_of: impl Fn(&[u8]) -> usize,
+    ) -> Vec<Vec<u8>> {
+        let mut bursts: Vec<Burst> = self.near.iter().map(|_| Burst::new()).collect();
         for bytes in frames {
             let is_foreign = self.is_odd && draw(bytes, 0).is_multiple_of(256);
             let region = if is_foreign { &self.foreign } else { &self.region };
@@ -140,31 +178,54 @@ impl World {
             if !is_foreign {
                 self.sent.lock().unwrap().insert(frame.slot(), bytes.clone());
             }
-            burst.push(frame);
+            bursts[port_of(bytes)].push(frame);
         }
-        assert_eq!(self.near.tx.burst(&mut burst), frames.len());
+        for (near, burst) in self.near.iter_mut().zip(&mut bursts) {
+            let n = burst.len();
+            assert_eq!(near.queues.tx.burst(burst), n);
+        }
         while self.worker.turn() > 0 || self.counters.in_flight.get() > 0 {}
         let mut replies = Vec::new();
-        while self.near.rx.burst(&mut burst) > 0 {
-            replies.extend(burst.drain(..).map(|frame| (frame.bytes().to_vec(), frame.tx)));
-        }
-        let mut replies: Vec<Vec<u8>> = replies
-            .into_iter()
-            .map(|(mut bytes, tx)| {
-                // The general stages have the same sums of values from the store.
-                if self.sums
-                    && let Some((l3, l4, ipv6)) = udp_of(&bytes)
-                {
-                    let good =
-                        (ipv6 || verify_ip4_header(&bytes, l3)) && verify_udp(&bytes, l3, l4, ipv6);
-                    assert!(good, "{}", String::from_utf8_lossy(&bytes));
+        for (port, (near, burst)) in self.near.iter_mut().zip(&mut bursts).enumerate() {
+            while near.queues.rx.burst(burst) > 0 {
+                for frame in burst.drain(..) {
+                    let mut bytes = frame.bytes().to_vec();
+                    // The general stages have the same sums of values from the store.
+                    if near.sums
+                        && let Some((l3, l4, ipv6)) = udp_of(&bytes)
+                    {
+                        let good = (ipv6 || verify_ip4_header(&bytes, l3))
+                            && verify_udp(&bytes, l3, l4, ipv6);
+                        assert!(good, "{}", String::from_utf8_lossy(&bytes));
+                    }
+                    bytes.extend(format!("port {port}, {:?}", frame.tx).bytes());
+                    replies.push(bytes);
                 }
-                bytes.extend(format!("{tx:?}").bytes());
-                bytes
-            })
-            .collect();
+            }
+        }
         replies.sort_unstable();
         replies
+    }
+
+    /// Somebody watches what is fetched, stored and deleted, from now on or no more.
+    pub(crate) fn watch(&mut self, is_on: bool) {
+        let (mut conversation, mut out) = (Conversation::new(1 << 20), Vec::new());
+        let ops = OpCounters::default();
+        let mut ctx = Ctx::new(&mut self.session, &ops, &self.server);
+        let text = b"watch fetchers mutations deletions\r\n";
+        conversation.advance(&mut ctx, text, Buffer::new(&mut out, usize::MAX));
+        self.watching = is_on.then(|| conversation.take_watching().unwrap());
+    }
+
+    /// What was seen since the last time, sorted, without times and numbers.
+    pub(crate) fn seen(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        self.watching.iter().for_each(|watching| watching.take(&mut lines));
+        let lines = String::from_utf8(lines).unwrap();
+        let what = |line: &str| line.split_once(" type=").unwrap().1.to_owned();
+        let mut seen: Vec<String> = lines.lines().map(what).collect();
+        seen.sort_unstable();
+        seen
     }
 
     /// How many keys the store confirmed where the engine had located them, and how many not. Where a key is read
