@@ -54,6 +54,8 @@ pub struct Record {
     pub port: u8,
     /// Bytes of the whole frame.
     pub len: usize,
+    /// The port fills in its checksums.
+    pub is_unsummed: bool,
     /// Its first bytes.
     pub bytes: Vec<u8>,
 }
@@ -95,7 +97,8 @@ impl Capture {
         for _ in 0..records {
             let mut bytes = Vec::new();
             bytes.try_reserve_exact(filter.snap_bytes.min(SLOT_BYTES))?;
-            let record = Record { at_ns: 0, seen: Seen::Received, port: 0, len: 0, bytes };
+            let (at_ns, seen, port, len) = (0, Seen::Received, 0, 0);
+            let record = Record { at_ns, seen, port, len, is_unsummed: false, bytes };
             // The queue's capacity is that of all records.
             let _ = free.push(record);
         }
@@ -134,6 +137,7 @@ impl Capture {
         record.bytes.extend_from_slice(bytes.get(..most).unwrap_or(bytes));
         (record.at_ns, record.seen, record.len) = (at_ns, seen, bytes.len());
         record.port = u8::try_from(port).unwrap_or(u8::MAX);
+        record.is_unsummed = frame.tx.ip.is_set() || frame.tx.udp.is_set();
         // The queue's capacity is that of all records.
         let _ = self.full.push(record);
     }

@@ -15,6 +15,7 @@ mod file;
 mod request;
 mod session;
 mod stream;
+mod sums;
 
 pub use client::capture;
 pub use request::{Request, RequestError};

@@ -6,6 +6,7 @@
 
 use super::file::{CaptureFile, Statistics};
 use super::request::Request;
+use super::sums;
 use crate::startup::flags::LONG_VERSION;
 use dataplane::capture::{Capture, Channel, Record};
 use pcap_file::PcapResult;
@@ -183,11 +184,12 @@ impl Session<'_> {
             more |= all.len() - taken == share;
         }
         all.sort_by_key(|(at, ..)| *at);
-        for (at, n, record) in all {
+        for (at, n, mut record) in all {
             let Some(part) = self.parts.get(n) else { continue };
             let interface = part.interface + u32::from(record.port);
             if self.left > 0 {
                 self.left -= 1;
+                sums::fill_in(&mut record);
                 self.file.frame(interface, at, &record)?;
                 if let Some(written) = self.written.get_mut(interface as usize) {
                     *written += 1;
