@@ -52,6 +52,8 @@ enum State {
     Words(usize),
     /// A packet is awaited.
     Packet,
+    /// The same, which may be the step of a login that has begun.
+    Step,
     /// The conversation may go on.
     Open,
 }
@@ -95,7 +97,7 @@ impl Login {
                     Some(words) => self.words(words, ops, out),
                     None => Step::Wait,
                 },
-                State::Packet => self.packet(rest, (ops, version), out),
+                State::Packet | State::Step => self.packet(rest, (ops, version), out),
                 State::Open => Step::Wait,
             };
             match step {
@@ -164,8 +166,15 @@ impl Login {
         let (status, text) = match request.asks {
             Asks::Mechanisms => (Status::Success, sasl::MECHANISMS),
             Asks::Version => (Status::Success, version.as_bytes()),
-            Asks::ToBegin => usual(Status::AuthContinues),
-            Asks::ToAuthenticate(words) => {
+            Asks::ToBegin => {
+                self.state = State::Step;
+                usual(Status::AuthContinues)
+            }
+            Asks::Overlong => usual(Status::Invalid),
+            Asks::ToAuthenticate(words) | Asks::ToContinue(words) => {
+                let has_begun = std::mem::replace(&mut self.state, State::Packet) == State::Step;
+                let words =
+                    words.filter(|_| has_begun || !matches!(request.asks, Asks::ToContinue(_)));
                 let is_known = words.is_some_and(|words| self.knows(words));
                 match self.admit(is_known, ops) {
                     true => (Status::Success, sasl::AUTHENTICATED),
@@ -356,7 +365,11 @@ mod tests {
         let (right, wrong) = (auth(b"\0u\0a b"), auth(b"\0u\0q"));
         let list = packet(opcode::SASL_LIST, b"", b"");
         let (version, get) = (packet(opcode::VERSION, b"", b""), packet(opcode::GET, b"k", b""));
+        let (begin, step) = (auth(b""), packet(opcode::SASL_STEP, b"PLAIN", b"\0u\0p"));
+        let overlong = packet(opcode::SASL_AUTH, &[b'X'; 40], b"\0u\0p");
         let failure = (0x20, "Auth failure.".to_owned());
+        let (continues, mechanisms) = ((0x21, String::new()), (0, "PLAIN".to_owned()));
+        let invalid = (4, "Invalid arguments".to_owned());
         let authenticated = (0, "Authenticated".to_owned());
         for (input, replies, closes, counted) in [
             (
@@ -367,11 +380,24 @@ mod tests {
             ),
             (
                 [&wrong[..], &right, &get].concat(),
-                vec![failure.clone(), authenticated],
+                vec![failure.clone(), authenticated.clone()],
                 false,
                 (2, 1),
             ),
             ([&get[..], &right].concat(), vec![failure.clone()], true, (0, 0)),
+            (
+                [&step[..], &begin, &list, &step, &get].concat(),
+                vec![failure.clone(), continues.clone(), mechanisms, authenticated.clone()],
+                false,
+                (2, 1),
+            ),
+            // The step of a login that failed.
+            (
+                [&begin[..], &wrong, &step, &overlong, &right, &get].concat(),
+                vec![continues, failure.clone(), failure.clone(), invalid, authenticated.clone()],
+                false,
+                (3, 2),
+            ),
             ([&wrong[..], b"set x 0 0 3\r\nu p\r\n"].concat(), vec![failure], true, (1, 1)),
         ] {
             for piece in [1, 7, 24, 1_000] {

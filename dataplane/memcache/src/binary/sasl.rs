@@ -42,6 +42,10 @@ pub enum Asks<'a> {
     ToBegin,
     /// To be let in with these. `None`: by another mechanism, or by a message that is not one of PLAIN's.
     ToAuthenticate(Option<Words<'a>>),
+    /// The same, in the step behind [`Self::ToBegin`].
+    ToContinue(Option<Words<'a>>),
+    /// For a mechanism whose name no mechanism has.
+    Overlong,
     /// What is refused so, and ends the connection.
     Refused(Status),
 }
@@ -56,9 +60,9 @@ impl<'a> Request<'a> {
         let (extras_bytes, key_bytes) =
             (usize::from(header.extras_bytes), usize::from(header.key_bytes));
         let body_bytes = usize::try_from(header.body_bytes).unwrap_or(usize::MAX);
-        let Some(value_bytes) = body_bytes.checked_sub(extras_bytes + key_bytes) else {
+        if extras_bytes + key_bytes > body_bytes {
             return refused(Status::UnknownCommand);
-        };
+        }
         let asks_with_nothing = |asks| match body_bytes {
             0 => Some(Request { header, used: HEADER_BYTES, asks }),
             _ => refused(Status::Invalid),
@@ -69,18 +73,18 @@ impl<'a> Request<'a> {
             opcode::SASL_AUTH | opcode::SASL_STEP => {}
             _ => return refused(Status::NotAllowed),
         }
-        if extras_bytes > 0
-            || !(1..=MECHANISM_MAX_BYTES).contains(&key_bytes)
-            || value_bytes > MESSAGE_MAX_BYTES
-        {
+        if extras_bytes > 0 || key_bytes == 0 || body_bytes > MESSAGE_MAX_BYTES {
             return refused(Status::Invalid);
         }
         let (mechanism, message) = body.get(..body_bytes)?.split_at_checked(key_bytes)?;
         let is_plain = mechanism.eq_ignore_ascii_case(MECHANISMS);
-        let asks = match (header.opcode, message) {
-            (opcode::SASL_AUTH, b"") if is_plain => Asks::ToBegin,
-            // PLAIN has one message, in whichever of the two packets it comes.
-            _ => Asks::ToAuthenticate(plain(message).filter(|_| is_plain)),
+        // PLAIN has one message, in whichever of the two packets it comes.
+        let words = plain(message).filter(|_| is_plain);
+        let asks = match header.opcode {
+            _ if key_bytes > MECHANISM_MAX_BYTES => Asks::Overlong,
+            opcode::SASL_STEP => Asks::ToContinue(words),
+            _ if is_plain && message.is_empty() => Asks::ToBegin,
+            _ => Asks::ToAuthenticate(words),
         };
         Some(Request { header, used: HEADER_BYTES + body_bytes, asks })
     }
@@ -132,12 +136,22 @@ mod tests {
             assert_eq!(asks(&auth(b"plain")), Asks::ToAuthenticate(*words));
             assert_eq!(asks(&auth(b"SCRAM-SHA-256")), Asks::ToAuthenticate(None));
             let step = packet(opcode::SASL_STEP, b"", b"PLAIN", message);
-            assert_eq!(asks(&step), Asks::ToAuthenticate(*words));
+            assert_eq!(asks(&step), Asks::ToContinue(*words));
         }
         let empty = |opcode, mechanism: &[u8]| packet(opcode, b"", mechanism, b"");
         assert_eq!(asks(&empty(opcode::SASL_AUTH, b"PLAIN")), Asks::ToBegin);
         assert_eq!(asks(&empty(opcode::SASL_AUTH, b"OTHER")), Asks::ToAuthenticate(None));
-        assert_eq!(asks(&empty(opcode::SASL_STEP, b"PLAIN")), Asks::ToAuthenticate(None));
+        assert_eq!(asks(&empty(opcode::SASL_STEP, b"PLAIN")), Asks::ToContinue(None));
+        for opcode in [opcode::SASL_AUTH, opcode::SASL_STEP] {
+            assert_eq!(
+                asks(&empty(opcode, &[b'x'; MECHANISM_MAX_BYTES])),
+                match opcode {
+                    opcode::SASL_AUTH => Asks::ToAuthenticate(None),
+                    _ => Asks::ToContinue(None),
+                }
+            );
+            assert_eq!(asks(&empty(opcode, &[b'x'; MECHANISM_MAX_BYTES + 1])), Asks::Overlong);
+        }
     }
 
     #[test]
@@ -153,7 +167,7 @@ mod tests {
             (packet(VERSION, b"", b"", b"v"), Status::Invalid),
             (packet(SASL_AUTH, b"", b"", b"\0u\0p"), Status::Invalid),
             (packet(SASL_AUTH, b"x", b"PLAIN", b"\0u\0p"), Status::Invalid),
-            (packet(SASL_AUTH, b"", &long[..33], b"\0u\0p"), Status::Invalid),
+            (packet(SASL_AUTH, b"", &long, b""), Status::Invalid),
             (packet(SASL_AUTH, b"", b"PLAIN", &long), Status::Invalid),
         ] {
             assert_eq!(asks(&refused[..HEADER_BYTES]), Asks::Refused(status), "{refused:?}");
