@@ -250,7 +250,14 @@ impl Program {
     fn makes_device(&mut self, client: &Namespace) -> io::Result<()> {
         let begun = Instant::now();
         while let Err(e) = client.command("ip link show wire1") {
-            if self.0.try_wait()?.is_some() || begun.elapsed() > START_MAX {
+            let ended = self.0.try_wait()?;
+            // What `nice` says of a program that it does not find.
+            if ended.and_then(|status| status.code()) == Some(127) {
+                return Err(io::Error::other(
+                    "there is no dpdk-testpmd: Debian's package `dpdk` has it",
+                ));
+            }
+            if ended.is_some() || begun.elapsed() > START_MAX {
                 return Err(io::Error::other(format!("dpdk-testpmd makes no TAP device: {e}")));
             }
             thread::sleep(LOOK);
