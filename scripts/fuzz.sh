@@ -33,7 +33,11 @@ export RUSTC_BOOTSTRAP=1
 coverage=(level=4 inline-8bit-counters pc-table)
 # Two branches stay two.
 rustflags="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-simplifycfg-branch-fold-threshold=0"
-if [ -n "$mode" ]; then
+if [ "$mode" = --brief ]; then
+  # They run for seconds, and are built for minutes.
+  target_dir=fuzz/target/brief
+  export CARGO_PROFILE_RELEASE_OPT_LEVEL=1
+elif [ -n "$mode" ]; then
   target_dir=fuzz/target/deep
 else
   target_dir=fuzz/target/asan

@@ -76,8 +76,8 @@ pub struct Cli {
     /// The port pair.
     #[arg(long, value_enum, default_value = if cfg!(feature = "dpdk") { "memif" } else { "ring" })]
     between: Between,
-    /// Items in the store.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    /// Items in the store, so many that each hit rate can be had.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     items: Option<u64>,
     /// Measurements of each load.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=99))]
