@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wire::verify::{verify_ip4_header, verify_udp};
 
 /// Bytes of the headers before a datagram, in frames made for IPv4.
 const HEADERS: usize = 42;
@@ -41,6 +42,12 @@ fn read(bytes: &[u8]) -> Captured {
                         EnhancedPacketOption::Comment(text) => comment = Some(text.into_owned()),
                         other => panic!("{other:?}"),
                     }
+                }
+                // What the kernel verified, and what it fills in, is filled in.
+                if packet.data.len() == packet.original_len as usize {
+                    let udp_sum = packet.data.get(40..42);
+                    assert!(udp_sum != Some(&[0, 0]) && verify_udp(&packet.data, 14, 34, false));
+                    assert!(verify_ip4_header(&packet.data, 14));
                 }
                 let payload = packet.data.get(HEADERS..).unwrap_or_default().to_vec();
                 all.packets.push((direction, comment, payload));

@@ -142,12 +142,17 @@ impl Captures {
     }
 }
 
+/// Whether a port of this name makes its frames from a kernel socket's datagrams.
+fn is_of_kernel(port: &str) -> bool {
+    port.starts_with("udp:")
+}
+
 impl Session<'_> {
     fn describe(&mut self, snap_bytes: usize) -> PcapResult<()> {
         for (n, part) in self.parts.iter().enumerate() {
             for port in part.line.ports() {
                 let name = format!("{port} queue {n}");
-                let made = if port.starts_with("udp:") {
+                let made = if is_of_kernel(port) {
                     ", frames made from a kernel socket's datagrams"
                 } else {
                     ""
@@ -189,7 +194,10 @@ impl Session<'_> {
             let interface = part.interface + u32::from(record.port);
             if self.left > 0 {
                 self.left -= 1;
-                sums::fill_in(&mut record);
+                let port = part.line.ports().get(usize::from(record.port));
+                if record.is_unsummed || port.is_some_and(|port| is_of_kernel(port)) {
+                    sums::fill_in(&mut record);
+                }
                 self.file.frame(interface, at, &record)?;
                 if let Some(written) = self.written.get_mut(interface as usize) {
                     *written += 1;
