@@ -128,7 +128,8 @@ fn tcp_rows(t: &mut Table, plan: &Plan) {
         t.row("Unix socket", format_args!("{}, mask {}", unix.path.display(), unix.mask));
     }
     if let Some(file) = &plan.clients.auth_file {
-        t.row("users", format_args!("those of {}; no others", file.display()));
+        let sasl = if plan.clients.sasl { ", by SASL too" } else { "" };
+        t.row("users", format_args!("those of {}{sasl}; no others", file.display()));
     }
 }
 

@@ -86,7 +86,7 @@ impl Users for Credentials {
     }
 }
 
-/// User, space, password, padded to one length, so that comparing shows nothing of theirs.
+/// User, line end, password, padded to one length, so that comparing shows nothing of theirs.
 struct Words {
     bytes: [u8; LINE_MAX_BYTES],
     len: u64,
@@ -103,7 +103,7 @@ impl Words {
     fn new(user: &[u8], password: &[u8]) -> Option<Self> {
         let len = user.len() + 1 + password.len();
         let mut bytes = [0; LINE_MAX_BYTES];
-        let text = user.iter().chain(b" ").chain(password);
+        let text = user.iter().chain(b"\n").chain(password);
         bytes.get_mut(..len)?.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
         Some(Self { bytes, len: len as u64 })
     }
@@ -188,9 +188,15 @@ mod tests {
         ] {
             assert!(c.knows(user.as_bytes(), password.as_bytes()), "{user}");
         }
-        for (user, password) in
-            [("u", "secret"), ("u", "P"), ("U", "p"), ("u", "p\0"), ("colons:a", "b"), ("", "")]
-        {
+        for (user, password) in [
+            ("u", "secret"),
+            ("u", "P"),
+            ("U", "p"),
+            ("u", "p\0"),
+            ("colons:a", "b"),
+            ("", ""),
+            ("blanks a", "b "),
+        ] {
             assert!(!c.knows(user.as_bytes(), password.as_bytes()), "{user} {password}");
         }
         assert!(!c.knows(&[b'u'; 300], b"p"));

@@ -88,7 +88,7 @@ impl Login {
         out: &mut Vec<u8>,
     ) -> LoginProgress {
         let mut consumed = 0;
-        while out.len() < ANSWERS_MAX_BYTES {
+        while self.users.is_none() || out.len() < ANSWERS_MAX_BYTES {
             let rest = input.get(consumed..).unwrap_or_default();
             let step = match self.state {
                 State::Fresh => self.first(rest),
@@ -416,6 +416,21 @@ mod tests {
                 assert_eq!((login.is_open(), closed || waiting == get), (!closes, true));
                 assert_eq!((ops.auth_cmds.get(), ops.auth_errors.get()), counted, "{input:?}");
             }
+        }
+    }
+
+    #[test]
+    fn who_tries_very_often_at_a_time_is_let_in_or_closed() {
+        let auth = |message: &[u8]| packet(opcode::SASL_AUTH, b"PLAIN", message);
+        let (wrong, right) = (auth(b"\0u\0q"), auth(b"\0u\0p"));
+        let most = ANSWERS_MAX_BYTES.div_ceil(24 + "Auth failure.".len());
+        for (tries, lets_in) in [(most - 1, true), (most, false)] {
+            let (ops, mut out) = (OpCounters::default(), Vec::new());
+            let mut login = Login::new(Dialects::Auto, Some(Arc::new(One)));
+            let input = [&wrong.repeat(tries)[..], &right, b"\x80"].concat();
+            let a = login.advance(&input, (&ops, "1.2"), &mut out);
+            assert_eq!((login.is_open(), a.close), (lets_in, !lets_in), "{tries}");
+            assert_eq!(told(&out).len(), most);
         }
     }
 

@@ -73,8 +73,11 @@ impl<'a> Request<'a> {
             opcode::SASL_AUTH | opcode::SASL_STEP => {}
             _ => return refused(Status::NotAllowed),
         }
-        if extras_bytes > 0 || key_bytes == 0 || body_bytes > MESSAGE_MAX_BYTES {
+        if extras_bytes > 0 || key_bytes == 0 {
             return refused(Status::Invalid);
+        }
+        if body_bytes > MESSAGE_MAX_BYTES {
+            return refused(Status::NotAllowed);
         }
         let (mechanism, message) = body.get(..body_bytes)?.split_at_checked(key_bytes)?;
         let is_plain = mechanism.eq_ignore_ascii_case(MECHANISMS);
@@ -95,11 +98,13 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The words of a message: `[authzid] NUL authcid NUL passwd`. No user acts for another here.
+/// The words of a message: `[authzid] NUL authcid NUL passwd`, of which the last two have a byte at least. No user acts
+/// for another here.
 fn plain(message: &[u8]) -> Option<Words<'_>> {
     let mut words = message.splitn(3, |&b| b == 0);
     let (acts_for, user, password) = (words.next()?, words.next()?, words.next()?);
-    (acts_for.is_empty() || acts_for == user).then_some((user, password))
+    let is_own = acts_for.is_empty() || acts_for == user;
+    (is_own && !user.is_empty() && !password.is_empty()).then_some((user, password))
 }
 
 #[cfg(test)]
@@ -124,7 +129,8 @@ mod tests {
         let words: &[(&[u8], Option<Words<'_>>)] = &[
             (b"\0u\0p", Some((b"u", b"p"))),
             (b"u\0u\0p", Some((b"u", b"p"))),
-            (b"\0u\0", Some((b"u", b""))),
+            (b"\0u\0", None),
+            (b"\0\0p", None),
             (b"\0u\0a b:\0", Some((b"u", b"a b:\0"))),
             (b"v\0u\0p", None),
             (b"\0u", None),
@@ -167,8 +173,8 @@ mod tests {
             (packet(VERSION, b"", b"", b"v"), Status::Invalid),
             (packet(SASL_AUTH, b"", b"", b"\0u\0p"), Status::Invalid),
             (packet(SASL_AUTH, b"x", b"PLAIN", b"\0u\0p"), Status::Invalid),
-            (packet(SASL_AUTH, b"", &long, b""), Status::Invalid),
-            (packet(SASL_AUTH, b"", b"PLAIN", &long), Status::Invalid),
+            (packet(SASL_AUTH, b"", &long, b""), Status::NotAllowed),
+            (packet(SASL_AUTH, b"", b"PLAIN", &long), Status::NotAllowed),
         ] {
             assert_eq!(asks(&refused[..HEADER_BYTES]), Asks::Refused(status), "{refused:?}");
         }
